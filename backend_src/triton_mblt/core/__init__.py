@@ -1,0 +1,1 @@
+"""Types that every layer shares: errors, settings, requests, events. Imports nothing above itself."""
