@@ -74,6 +74,12 @@ class WorkerRestarting(MbltError):
     code = "UNAVAILABLE"
 
 
+class ModelUnavailable(MbltError):
+    """The model could not be loaded and a retry would fail alike: an operator has to look."""
+
+    code = "UNAVAILABLE"
+
+
 class Cancelled(MbltError):
     """The request was aborted, replaced by a new START, or its lease ran out."""
 
@@ -90,6 +96,22 @@ class ConfigError(MbltError):
     """A deployment cannot be loaded as configured; `param` names the setting."""
 
     code = "INVALID_ARG"
+
+
+_TYPE_OF_CODE: dict[Code, type[MbltError]] = {
+    "INVALID_ARG": InvalidRequest,
+    "UNSUPPORTED": Unsupported,
+    "UNAVAILABLE": WorkerRestarting,
+    "CANCELLED": Cancelled,
+    "INTERNAL": NpuFault,
+    "NOT_FOUND": NotFound,
+    "PERMISSION_DENIED": PermissionDenied,
+}
+
+
+def error_of(info: ErrorInfo) -> MbltError:
+    """An exception with the code, message and param of an error that came through a pipe."""
+    return _TYPE_OF_CODE[info.code](info.message, param=info.param)
 
 
 _TAIL = re.compile(r" \|mblt (\{.*\})\|")

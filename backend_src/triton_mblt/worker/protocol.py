@@ -1,7 +1,7 @@
 """Messages between the LM stub and an NPU worker: typed, msgpack, length-prefixed frames on one socket pair.
 
-Stub to worker: Submit, Abort, StatsRequest, Drain. Worker to stub: Ready, LoadFailed, StepOutputs (one per engine step),
-StatsReply. The worker ends when its end of the socket reads EOF.
+Stub to worker: Start (the first frame), then Submit, Abort, StatsRequest, Drain. Worker to stub: Ready or LoadFailed, then
+StepOutputs (one per engine step) and StatsReply. The worker ends when its end of the socket reads EOF.
 """
 
 from __future__ import annotations
@@ -14,7 +14,15 @@ import msgspec
 
 from triton_mblt.core.errors import ErrorInfo
 from triton_mblt.core.events import Output
+from triton_mblt.core.model_info import ModelInfo
 from triton_mblt.core.request import GenerateRequest
+from triton_mblt.core.settings import Settings
+
+
+class Start(msgspec.Struct, frozen=True, tag=True):
+    """The first frame: the deployment to load. It goes through the socket because a command line is readable by everyone."""
+
+    settings: Settings
 
 
 class Submit(msgspec.Struct, frozen=True, tag=True):
@@ -38,19 +46,6 @@ class StatsRequest(msgspec.Struct, frozen=True, tag=True):
 
 class Drain(msgspec.Struct, frozen=True, tag=True):
     """Finish what runs, refuse what comes; the worker ends when it is empty."""
-
-
-class ModelInfo(msgspec.Struct, frozen=True):
-    """Limits of the loaded model that the door checks against. Tokens, unless said otherwise."""
-
-    name: str
-    vocab_size: int
-    max_model_len: int
-    slots: int
-    prefill_chunk: int
-    logits: str
-    eos_token_ids: tuple[int, ...]
-    device: str
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
@@ -80,7 +75,7 @@ class StatsReply(msgspec.Struct, frozen=True, tag=True):
     stats: dict[str, Any]
 
 
-ToWorker = Submit | Abort | StatsRequest | Drain
+ToWorker = Start | Submit | Abort | StatsRequest | Drain
 ToStub = Ready | LoadFailed | StepOutputs | StatsReply
 
 MessageT = TypeVar("MessageT")
