@@ -1,0 +1,72 @@
+"""From a plan to logits: embeds the planned tokens, makes the device call, picks the rows that give a next token.
+
+Checks before every call that each slot really holds what its row claims (design 6), and drops the claim when it does not.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import numpy as np
+
+from triton_mblt.engine.scheduler import Share
+from triton_mblt.engine.slots import SlotTable
+from triton_mblt.npu.device import Device, Floats
+from triton_mblt.npu.spec import Row
+
+log = logging.getLogger(__name__)
+
+
+class Runner:
+    """One path for n >= 1 rows. Owns the counters of device work."""
+
+    def __init__(self, model: Device, slots: SlotTable) -> None:
+        self._model = model
+        self._slots = slots
+        self.calls = 0
+        self.tokens = 0
+        self.rebuilds = 0
+
+    def covered(self, shares: Sequence[Share]) -> list[Share]:
+        """The shares whose slot holds their prefix. A turn that claims more than its slot holds restarts from what is held."""
+        good = []
+        for share in shares:
+            turn, slot = share.turn, share.turn.slot
+            assert slot is not None
+            if turn.computed > slot.held:
+                self.rebuilds += 1
+                log.warning(
+                    "request %s cache_id %d: MBLT runtime cache token count %d is below the expected %d; rebuilding",
+                    turn.request.request_id, slot.cache_id, slot.held, turn.computed,
+                )  # fmt: skip
+                turn.computed = slot.held
+            else:
+                good.append(share)
+        return good
+
+    def run(self, shares: Sequence[Share]) -> Floats:
+        """One device call. Returns float32 logits [n, V] of the completing shares, in order; consume before the next call.
+
+        Errors: NpuFault, and then the slots of all shares are invalid.
+        """
+        rows = [self._row(share) for share in shares]
+        tokens = np.concatenate([share.turn.tokens[share.turn.computed :][: share.length] for share in shares])
+        logits = self._model.infer(tokens, rows)
+        self.calls += 1
+        self.tokens += len(tokens)
+        for share, row in zip(shares, rows, strict=True):
+            assert share.turn.slot is not None
+            self._slots.advance(share.turn.slot, row.cache_size, row.length)
+        return self._select(logits, shares)
+
+    def _select(self, logits: Floats, shares: Sequence[Share]) -> Floats:
+        lengths = [share.length if self._model.spec.logits == "all" else 1 for share in shares]
+        last = np.cumsum(lengths) - 1
+        picked = [int(row) for row, share in zip(last, shares, strict=True) if share.completes]
+        return logits if len(picked) == len(logits) else logits[picked]
+
+    @staticmethod
+    def _row(share: Share) -> Row:
+        assert share.turn.slot is not None
+        return Row(share.turn.slot.cache_id, share.turn.computed, share.length)
