@@ -23,7 +23,7 @@ OUTPUTS = ("text_output", "finish_reason", "num_input_tokens", "num_output_token
 
 @dataclass(frozen=True)
 class Chunk:
-    """One response. `finish_reason` is "" until the last one; counts are 0 when absent, `output_tokens` are this response's."""
+    """One response and its own token counts (0 when absent). `finish_reason` is "" until the last one."""
 
     text: str
     finish_reason: str
