@@ -1,0 +1,198 @@
+"""`triton-mblt serve`: one tritonserver in the foreground, from the first port check to the last process being gone.
+
+Owns the order of things and what a person reads; the parts (run folder, command line, process, watchdog) know nothing
+of each other. Everything runs in the main thread, except the reader of the server's output.
+"""
+
+from __future__ import annotations
+
+import http.client
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+
+from triton_mblt.core.errors import ConfigError
+from triton_mblt.core.server_settings import ServerSettings
+from triton_mblt.core.settings import process_environment
+from triton_mblt.launcher import rundir
+from triton_mblt.launcher.backend_dir import assemble, find_embedded_server
+from triton_mblt.launcher.banner import banner
+from triton_mblt.launcher.checks import busy_port
+from triton_mblt.launcher.command import RUN_DIR_VARIABLE, command_line, environment
+from triton_mblt.launcher.logs import ServerLog
+from triton_mblt.launcher.process import ServerProcess
+from triton_mblt.launcher.watchdog import Watchdog, describe_exit
+
+_PROGRESS_S = 5.0
+
+
+class StopRequest:
+    """Ctrl-C, SIGTERM or SIGHUP, counted: the first asks for an orderly stop, the second for an immediate one."""
+
+    def __init__(self) -> None:
+        self._asked = threading.Event()
+        self._again = threading.Event()
+
+    def signalled(self, _number: int, _frame: FrameType | None) -> None:
+        (self._again if self._asked.is_set() else self._asked).set()
+
+    def wait(self, seconds: float) -> bool:
+        return self._asked.wait(seconds)
+
+    def asked(self) -> bool:
+        return self._asked.is_set()
+
+    def hurry(self) -> bool:
+        return self._again.is_set()
+
+
+def serve(settings: ServerSettings) -> int:
+    """Run the server until asked to stop. Returns the exit code. Errors: ConfigError before anything is started."""
+    for name, port in settings.ports().items():
+        if busy_port(settings.address, port):
+            option = name.replace("_", "-")
+            raise ConfigError(
+                f"port {port} on {settings.address} is taken: choose another with --{option} ({name.upper()}=... for "
+                "make)",
+                param=name,
+            )
+    embedded = find_embedded_server()
+    rundir.sweep()
+    run = rundir.create()
+    try:
+        backends, library = assemble(embedded, run.path)
+        command = command_line(embedded, settings, run, backends)
+        env = environment(embedded, settings, run, library, process_environment())
+        log = ServerLog(verbose=settings.verbose)
+
+        def start() -> ServerProcess:
+            return ServerProcess(command, env, f"{RUN_DIR_VARIABLE}={run.path}", _printer(log))
+
+        with _signals() as stop:
+            return _Session(settings, run, log, start, stop).run_until_stopped()
+    finally:
+        run.remove()
+
+
+class _Session:
+    """The life of one `serve`: first start, watch, restarts, stop. Owns the current server process."""
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        run: rundir.RunDir,
+        log: ServerLog,
+        start: Callable[[], ServerProcess],
+        stop: StopRequest,
+    ) -> None:
+        self._settings, self._run, self._log, self._start, self._stop = settings, run, log, start, stop
+        self._began = time.monotonic()
+        say(f"starting tritonserver{' with an EMULATED NPU' if settings.npu == 'emulated' else ''} ...")
+        self._server = start()
+
+    def run_until_stopped(self) -> int:
+        try:
+            if not self._wait_ready():
+                return 0 if self._stop.asked() else self._explain_failed_start()
+            say(banner(self._settings, self._run, time.monotonic() - self._began))
+            self._watch()
+            return 0
+        finally:
+            self._end()
+
+    def _wait_ready(self) -> bool:
+        """True when all models are ready; False when asked to stop, when the server ended, or after the start limit."""
+        began = last = time.monotonic()
+        while not self._stop.wait(0.1):
+            now = time.monotonic()
+            if self._server.exit_code() is not None or now - began > self._settings.start_limit_s:
+                return False
+            if is_ready(self._settings):
+                return True
+            if now - last >= _PROGRESS_S:
+                last = now
+                say(f"  loading models, {now - began:.0f} s")
+        return False
+
+    def _watch(self) -> None:
+        watchdog = Watchdog()
+        watchdog.server_is_ready(self._server)
+        while not self._stop.wait(0.5):
+            trouble = watchdog.trouble(self._server)
+            if trouble is None:
+                continue
+            pause = watchdog.pause_s()
+            say(f"{trouble}; starting it again in {pause:g} s")
+            self._server.stop(self._settings.stop_limit_s, self._stop.asked)
+            self._run.remove_shared_memory()
+            if self._stop.wait(pause):
+                return
+            self._server = self._start()
+            if self._wait_ready():
+                watchdog.server_is_ready(self._server)
+                say("tritonserver is ready again")
+
+    def _explain_failed_start(self) -> int:
+        code = self._server.exit_code()
+        if code is None:
+            say(f"tritonserver was not ready after {self._settings.start_limit_s:g} s; giving up")
+            return 1
+        self._server.stop(1.0)  # lets the reader see the last lines
+        for model, reason in self._log.failures.items():
+            say(f"model {model} cannot be loaded: {reason}")
+        if not self._log.failures:
+            say("the last lines of tritonserver:\n" + "\n".join(self._log.tail))
+        say(f"tritonserver ended with {describe_exit(code)} before it was ready")
+        return 1
+
+    def _end(self) -> None:
+        if self._stop.asked():
+            self._log.stopping()
+            say("stopping ... (Ctrl-C again stops at once)")
+        self._server.stop(self._settings.stop_limit_s, self._stop.hurry)
+        if self._stop.asked():
+            say("stopped")
+
+
+def is_ready(settings: ServerSettings) -> bool:
+    """Whether the server says that all its models are ready."""
+    connection = http.client.HTTPConnection(settings.local_address, settings.http_port, timeout=2.0)
+    try:
+        connection.request("GET", "/v2/health/ready")
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+@contextmanager
+def _signals() -> Iterator[StopRequest]:
+    """Route the stop signals into a StopRequest for the time of the block."""
+    stop = StopRequest()
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, stop.signalled) for number in numbers}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def say(text: str) -> None:
+    """Print for the person at the terminal. A terminal that is gone must not keep the server from being stopped."""
+    with suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
+
+
+def _printer(log: ServerLog) -> Callable[[str], None]:
+    def on_line(line: str) -> None:
+        shown = log.shown(line)
+        if shown is not None:
+            say(shown)
+
+    return on_line
