@@ -12,7 +12,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, ClassVar, NoReturn
+from typing import Any, NoReturn
 
 import jinja2
 from jinja2 import nodes
@@ -26,9 +26,8 @@ from triton_mblt.text.special_spelling import Shield
 from triton_mblt.text.tokenizer import TextTokenizer
 
 _RESERVED = frozenset(
-    "messages tools documents add_generation_prompt continue_final_message chat_template tokenize raise_exception "
-    "strftime_now".split()
-)
+    {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message"}
+) | frozenset({"chat_template", "tokenize", "raise_exception", "strftime_now"})
 # What a template can raise on input it was not written for; jinja does not wrap Python's own errors.
 _TEMPLATE_ERRORS = (
     jinja2.TemplateError,
@@ -224,7 +223,7 @@ def _strftime_now(format_: str) -> str:
 class _GenerationTag(Extension):
     """{% generation %} marks assistant text for training; for serving its body stands for itself."""
 
-    tags: ClassVar[set[str]] = {"generation"}
+    tags = {"generation"}  # noqa: RUF012 (jinja declares it as an instance attribute)
 
     def parse(self, parser: Parser) -> nodes.Node:
         lineno = next(parser.stream).lineno

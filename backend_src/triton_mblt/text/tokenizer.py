@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 from tokenizers import AddedToken, Tokenizer
+from tokenizers.pre_tokenizers import ByteLevel
 
 from triton_mblt.core.errors import ConfigError, InvalidRequest
 from triton_mblt.text.byte_alphabet import token_to_bytes
@@ -21,6 +22,7 @@ from triton_mblt.text.special_spelling import SpecialSpelling
 from triton_mblt.text.token_files import TokenFiles, TokenSpec, read_token_files
 
 DEFAULT_MAX_TEXT_BYTES = 8 * 1024 * 1024
+_LOSSLESS_PRE_TOKENIZERS = {"ByteLevel", "Split", "Digits"}
 
 
 class TextTokenizer:
@@ -116,6 +118,17 @@ class TextTokenizer:
             known = self._bytes[id_] = b"" if token is None else token_to_bytes(token)
         return known
 
+    def fewest_tokens(self, text: str) -> int:
+        """A lower bound of the number of ids of `text`, at the cost of a copy: a hopeless prompt needs no encoding.
+
+        0 for a vocabulary of which no bound is known.
+        """
+        if not self._keeps_every_byte:
+            return 0
+        normalizer = self.backend.normalizer
+        written = text if normalizer is None else normalizer.normalize_str(text)
+        return -(-len(written.encode("utf-8")) // self.longest_token_bytes)
+
     @cached_property
     def spelling(self) -> SpecialSpelling:
         return SpecialSpelling(self.added_text[id_] for id_ in self.special_ids)
@@ -125,6 +138,16 @@ class TextTokenizer:
         """Upper bound of the text bytes that one token stands for (of the normalised text, without stripped spaces)."""
         sizes = [len(token) if self.byte_level else len(token.encode()) for token in self.backend.get_vocab(False)]
         return max([*sizes, *(len(text.encode()) for text in self.added_text.values()), 1])
+
+    @cached_property
+    def _keeps_every_byte(self) -> bool:
+        """Whether every byte of a text ends up in some token; tokens that swallow spaces around them forbid it."""
+        added = self.backend.get_added_tokens_decoder().values()
+        if not self.byte_level or any(token.lstrip or token.rstrip for token in added):
+            return False
+        if not _pre_tokenizer_kinds(self.backend) <= _LOSSLESS_PRE_TOKENIZERS:
+            return False
+        return all(self.backend.token_to_id(char) is not None for char in ByteLevel.alphabet())
 
     @cached_property
     def _twin(self) -> PlainTwin:
@@ -161,6 +184,15 @@ def _is_byte_level(backend: Tokenizer) -> bool:
     steps = shape["decoders"] if shape["type"] == "Sequence" else [shape]
     kinds = [step["type"] for step in steps]
     return kinds in (["ByteLevel"], ["ByteLevel", "Fuse"])
+
+
+def _pre_tokenizer_kinds(backend: Tokenizer) -> set[str]:
+    """The steps by name; a split that removes what it matches counts as a kind of its own."""
+    if backend.pre_tokenizer is None:
+        return set()
+    shape = json.loads(backend.pre_tokenizer.__getstate__())
+    steps = shape["pretokenizers"] if shape["type"] == "Sequence" else [shape]
+    return {"Remove" if step.get("behavior") == "Removed" else step["type"] for step in steps}
 
 
 def _ids_around(backend: Tokenizer) -> tuple[list[int], list[int]]:
