@@ -11,12 +11,12 @@ def _byte_of_char() -> dict[str, int]:
     return table
 
 
-_BYTE_OF_CHAR = _byte_of_char()
+BYTE_OF_CHAR = _byte_of_char()
 
 
 def token_to_bytes(token: str) -> bytes:
     """Bytes of a token. One with a character outside the alphabet (an added token such as "a b") stands for itself."""
     try:
-        return bytes([_BYTE_OF_CHAR[char] for char in token])
+        return bytes([BYTE_OF_CHAR[char] for char in token])
     except KeyError:
         return token.encode("utf-8")

@@ -13,10 +13,9 @@ from functools import cached_property
 from pathlib import Path
 
 from tokenizers import AddedToken, Tokenizer
-from tokenizers.pre_tokenizers import ByteLevel
 
 from triton_mblt.core.errors import ConfigError, InvalidRequest
-from triton_mblt.text.byte_alphabet import token_to_bytes
+from triton_mblt.text.byte_alphabet import BYTE_OF_CHAR, token_to_bytes
 from triton_mblt.text.plain_twin import PlainTwin
 from triton_mblt.text.special_spelling import SpecialSpelling
 from triton_mblt.text.token_files import TokenFiles, TokenSpec, read_token_files
@@ -123,11 +122,12 @@ class TextTokenizer:
 
         0 for a vocabulary of which no bound is known.
         """
-        if not self._keeps_every_byte:
+        if not self._keeps_bytes:
             return 0
         normalizer = self.backend.normalizer
         written = text if normalizer is None else normalizer.normalize_str(text)
-        return -(-len(written.encode("utf-8")) // self.longest_token_bytes)
+        kept = written.encode("utf-8").translate(None, delete=self._dropped_bytes)
+        return -(-len(kept) // self.longest_token_bytes)
 
     @cached_property
     def spelling(self) -> SpecialSpelling:
@@ -140,14 +140,17 @@ class TextTokenizer:
         return max([*sizes, *(len(text.encode()) for text in self.added_text.values()), 1])
 
     @cached_property
-    def _keeps_every_byte(self) -> bool:
-        """Whether every byte of a text ends up in some token; tokens that swallow spaces around them forbid it."""
+    def _keeps_bytes(self) -> bool:
+        """Whether every byte that the vocabulary knows ends up in a token; tokens that swallow spaces around them
+        forbid it."""
         added = self.backend.get_added_tokens_decoder().values()
-        if not self.byte_level or any(token.lstrip or token.rstrip for token in added):
-            return False
-        if not _pre_tokenizer_kinds(self.backend) <= _LOSSLESS_PRE_TOKENIZERS:
-            return False
-        return all(self.backend.token_to_id(char) is not None for char in ByteLevel.alphabet())
+        swallows = any(token.lstrip or token.rstrip for token in added)
+        return self.byte_level and not swallows and _pre_tokenizer_kinds(self.backend) <= _LOSSLESS_PRE_TOKENIZERS
+
+    @cached_property
+    def _dropped_bytes(self) -> bytes:
+        """Bytes without a token: the model leaves them out (SmolLM2 has none for 0x04 and some others)."""
+        return bytes(byte for char, byte in BYTE_OF_CHAR.items() if self.backend.token_to_id(char) is None)
 
     @cached_property
     def _twin(self) -> PlainTwin:
