@@ -1,6 +1,7 @@
 """A device whose answers can be computed by hand: the next token is a hash of the KV that the row really sees.
 
-KV is one token id per position, poisoned (-1) where never written, so a row that claims a prefix its slot does not hold gets NaN. Each
+KV is one token id per position, poisoned (-1) where never written, so a row that claims a prefix its slot does not hold
+gets NaN. Each
 cache_id adds nothing to the hash: the same history gives the same token in every slot.
 """
 
@@ -18,7 +19,13 @@ POISON = -1
 
 
 def make_spec(
-    *, slots: int = 4, vocab: int = 97, max_cache: int = 64, row_limit: int = 8, logits: LogitsKind = "last", call_limit: int = 0
+    *,
+    slots: int = 4,
+    vocab: int = 97,
+    max_cache: int = 64,
+    row_limit: int = 8,
+    logits: LogitsKind = "last",
+    call_limit: int = 0,
 ) -> ModelSpec:
     return ModelSpec(
         vocab_size=vocab, hidden_size=1, slots=slots, batched=slots > 1, max_cache=max_cache, row_limit=row_limit,
@@ -43,7 +50,8 @@ def solo(prompt: Sequence[int], count: int, vocab: int) -> list[int]:
 
 
 class FakeNpu:
-    """Implements npu.device.Device in plain numpy. `calls` records every call; `fail_at` raises at that call number (from 0)."""
+    """Implements npu.device.Device in plain numpy. `calls` records every call; `fail_at` raises at that call number
+    (from 0)."""
 
     def __init__(self, spec: ModelSpec) -> None:
         self.spec = spec
@@ -87,7 +95,9 @@ class FakeNpu:
 
     def _check(self, tokens: Tokens, rows: Sequence[Row]) -> None:
         spec, ids = self.spec, [row.cache_id for row in rows]
-        assert rows and len(set(ids)) == len(ids) and max(ids) < spec.slots
+        assert rows
+        assert len(set(ids)) == len(ids)
+        assert max(ids) < spec.slots
         assert sum(row.length for row in rows) == len(tokens) <= spec.call_limit
         for row in rows:
             assert 0 < row.length <= spec.row_limit

@@ -24,7 +24,8 @@ class Output(msgspec.Struct, frozen=True, array_like=True):
     """A piece of one request's answer. The one with `finish_reason` or `error` is the last.
 
     `token_ids` are the new tokens of this piece, `logprobs` one list per new token (chosen first, then the top ones).
-    `cumulative_logprob` is the running sum over the whole answer. `num_input_tokens` is constant; `num_cached_tokens` says how many
+    `cumulative_logprob` is the running sum over the whole answer. `num_input_tokens` is constant; `num_cached_tokens`
+    says how many
     prompt tokens were not computed for this request.
     """
 

@@ -1,4 +1,5 @@
-"""Finding a model package: a folder, or a `mobilint/...` id in the local hub cache (downloaded only when it is not there)."""
+"""Finding a model package: a folder, or a `mobilint/...` id in the local hub cache (downloaded only when it is not
+there)."""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ def resolve_package(model: str, revision: str = "") -> Path:
     if folder.is_dir():
         return folder.resolve()
     if model.count("/") != 1 or model.startswith((".", "/", "~")):
-        raise ConfigError(f"model folder {model!r} does not exist, and it is no hub id of the form owner/name", param="model")
+        raise ConfigError(
+            f"model folder {model!r} does not exist, and it is no hub id of the form owner/name", param="model"
+        )
     return _from_hub(model, revision)
 
 
@@ -48,7 +51,8 @@ def _from_hub(repo: str, revision: str) -> Path:
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
         at = f" at revision {revision!r}" if revision else ""
         raise ConfigError(
-            f"model {repo!r}{at} is neither a folder nor in the hub cache, and cannot be downloaded: {error}", param="model"
+            f"model {repo!r}{at} is neither a folder nor in the hub cache, and cannot be downloaded: {error}",
+            param="model",
         ) from error
 
 
@@ -58,6 +62,8 @@ def read_config(folder: Path) -> PackageConfig:
     try:
         return msgspec.json.decode(path.read_bytes(), type=PackageConfig)
     except OSError as error:
-        raise ConfigError(f"{folder} is no model package: cannot read config.json ({error.strerror})", param="model") from error
+        raise ConfigError(
+            f"{folder} is no model package: cannot read config.json ({error.strerror})", param="model"
+        ) from error
     except msgspec.MsgspecError as error:
         raise ConfigError(f"{path}: {error}", param="model") from error

@@ -41,7 +41,8 @@ class OutputOptions(msgspec.Struct, frozen=True):
 class GenerateRequest(msgspec.Struct, frozen=True):
     """One turn of one sequence.
 
-    `handle` names the request between stub and worker and is unique for the stub's life. `prompt` is the full conversation's
+    `handle` names the request between stub and worker and is unique for the stub's life. `prompt` is the full
+    conversation's
     token ids as little-endian int32 bytes. `seed` inside `sampling` is always set by the door (a random one when the
     caller gave none), so the worker draws no entropy of its own.
     """

@@ -1,6 +1,8 @@
-"""The one reader of the environment, and the deployment file `lm/1/model.json` (design 3: environment, model.json, package config).
+"""The one reader of the environment, and the deployment file `lm/1/model.json` (design 3: environment, model.json,
+package config).
 
-Every field has one environment name, `MBLT_<FIELD>` in capitals. Nothing deeper reads the environment or defaults again.
+Every field has one environment name, `MBLT_<FIELD>` in capitals. Nothing deeper reads the environment or defaults
+again.
 """
 
 from __future__ import annotations

@@ -1,1 +1,2 @@
-"""The step loop: sequences, slots, scheduling, sampling and text, single-threaded. Knows neither Triton nor `qbruntime`."""
+"""The step loop: sequences, slots, scheduling, sampling and text, single-threaded. Knows neither Triton nor
+`qbruntime`."""

@@ -1,6 +1,7 @@
 """The engine: plan -> run -> commit, one device call per step, single-threaded.
 
-Owns every open turn. User errors and cancellations come out of `step` as Outputs like everything else, so that each request ends
+Owns every open turn. User errors and cancellations come out of `step` as Outputs like everything else, so that each
+request ends
 exactly once. Knows nothing of Triton, pipes or `qbruntime`.
 """
 
@@ -34,9 +35,16 @@ class Engine:
 
     def __init__(self, model: Device, tokenizer: TextTokenizer, settings: Settings) -> None:
         spec = model.spec
+        self._model = model
+        self._tokenizer = tokenizer
+        self._slots = SlotTable(spec.slots)
+        self._scheduler = Scheduler(spec, self._slots, settings.max_prefill_tokens_per_step)
+        self._runner = Runner(model, self._slots)
+        self._sequences = SequenceTable()
+        self._factory = TurnFactory(tokenizer, spec)
         self.info = ModelInfo(
             name=settings.name,
-            vocab_size=spec.vocab_size,
+            vocab_size=self._factory.vocab_size,
             max_model_len=spec.max_cache,
             slots=spec.slots,
             prefill_chunk=spec.row_limit,
@@ -44,12 +52,6 @@ class Engine:
             eos_token_ids=tuple(sorted(tokenizer.eos_ids)),
             device=spec.device,
         )
-        self._model = model
-        self._slots = SlotTable(spec.slots)
-        self._scheduler = Scheduler(spec, self._slots, settings.max_prefill_tokens_per_step)
-        self._runner = Runner(model, self._slots)
-        self._sequences = SequenceTable()
-        self._factory = TurnFactory(tokenizer, spec)
         self._turns: dict[int, Turn] = {}
         self._notices: list[Output] = []
         self._generated = 0
@@ -70,7 +72,8 @@ class Engine:
             self._scheduler.add(turn)
 
     def abort(self, handle: int, reason: str) -> None:
-        """End a request with CANCELLED before the next device call. Unknown handles are ignored: the request has ended."""
+        """End a request with CANCELLED before the next device call. Unknown handles are ignored: the request has
+        ended."""
         turn = self._turns.get(handle)
         if turn is not None:
             self._end(turn, turn.buffer.error(Cancelled(reason).info(turn.request.request_id)))
@@ -108,19 +111,19 @@ class Engine:
     def close(self) -> None:
         self._model.close()
 
-    def _commit(self, shares: list[Share], done: list[Share], sampled: list[Sampled]) -> None:
+    def _commit(self, shares: list[Share], done: list[Share], sampled: list[Sampled | MbltError]) -> None:
         for share in shares:
             share.turn.computed += share.length
         for share, result in zip(done, sampled, strict=True):
             self._accept(share.turn, result)
 
-    def _accept(self, turn: Turn, result: Sampled) -> None:
-        if result.token < 0:
-            self._fail_turn(turn, NpuFault("the device returned logits that are not numbers"))
+    def _accept(self, turn: Turn, result: Sampled | MbltError) -> None:
+        if isinstance(result, MbltError):
+            self._fail_turn(turn, result)
             return
         turn.append(result.token)
         self._generated += 1
-        ending = check_token(turn, result, self._factory.tokenizer)
+        ending = check_token(turn, result, self._tokenizer)
         if ending is None:
             piece = turn.buffer.piece()
             if piece is not None:
@@ -136,7 +139,7 @@ class Engine:
         for share in shares:
             self._fail_turn(share.turn, fault)
 
-    def _fail_turn(self, turn: Turn, fault: NpuFault) -> None:
+    def _fail_turn(self, turn: Turn, fault: MbltError) -> None:
         assert turn.slot is not None
         self._slots.invalidate(turn.slot)
         self._end(turn, turn.buffer.error(fault.info(turn.request.request_id)))
@@ -151,5 +154,3 @@ class Engine:
         if following is not None:
             self._scheduler.add(following)
         self._notices.append(last)
-
-

@@ -1,4 +1,5 @@
-"""What one sampled token means for its turn: text released, log-probabilities presented, and whether the answer ends here."""
+"""What one sampled token means for its turn: text released, log-probabilities presented, and whether the answer ends
+here."""
 
 from __future__ import annotations
 
@@ -7,11 +8,13 @@ from typing import NamedTuple
 from triton_mblt.core.events import FinishReason, TokenLogprob
 from triton_mblt.engine.sampler import Sampled
 from triton_mblt.engine.turn import Turn
+from triton_mblt.text.token_text import token_text
 from triton_mblt.text.tokenizer import TextTokenizer
 
 
 class Ending(NamedTuple):
-    """Why an answer ended. `stop_reason` is the stop token id or string (None for EOS); `rest` is text still held back."""
+    """Why an answer ended. `stop_reason` is the stop token id or string (None for EOS); `rest` is text still held
+    back."""
 
     reason: FinishReason
     stop_reason: str | int | None
@@ -19,15 +22,16 @@ class Ending(NamedTuple):
 
 
 def check_token(turn: Turn, result: Sampled, tokenizer: TextTokenizer) -> Ending | None:
-    """Account for a token that the turn just appended: its text and logprobs go to the buffer; returns the Ending if it ends."""
+    """Account for a token that the turn just appended: its text and logprobs go to the buffer; returns the Ending if it
+    ends."""
     sampling, token = turn.request.sampling, result.token
-    stops_by_id = turn.sampler.is_stop(token)
+    is_eos, is_asked = token in turn.stop_ids.eos, token in turn.stop_ids.asked
+    stops_by_id = is_eos or is_asked
     hidden = stops_by_id and not sampling.include_stop_str_in_output
     piece = turn.text.push(() if hidden else (token,), turn.generated)
     turn.buffer.add(piece.text, token, result.logprob, _candidates(result, tokenizer))
     if stops_by_id:
-        is_eos = token in tokenizer.eos_ids and token not in sampling.stop_token_ids
-        return Ending("stop", None if is_eos else token, turn.text.finish())
+        return Ending("stop", token if is_asked else None, turn.text.finish())
     if piece.stop_hit is not None:
         return Ending("stop", piece.stop_hit, "")
     if turn.generated >= turn.limit:
@@ -36,8 +40,11 @@ def check_token(turn: Turn, result: Sampled, tokenizer: TextTokenizer) -> Ending
 
 
 def _candidates(result: Sampled, tokenizer: TextTokenizer) -> tuple[TokenLogprob, ...]:
-    if result.top is None or result.logprob is None:
+    if result.top is None or result.logprob is None or result.rank is None:
         return ()
-    chosen = TokenLogprob(result.token, result.logprob, result.rank, tokenizer.token_text(result.token))
-    top = (TokenLogprob(token, value, rank, tokenizer.token_text(token)) for rank, (token, value) in enumerate(result.top, 1))
-    return (chosen, *top)
+
+    def shown(token: int, logprob: float, rank: int) -> TokenLogprob:
+        return TokenLogprob(token, logprob, rank, token_text(tokenizer, token).text)
+
+    top = (shown(token, logprob, rank) for rank, (token, logprob) in enumerate(result.top, 1))
+    return (shown(result.token, result.logprob, result.rank), *top)

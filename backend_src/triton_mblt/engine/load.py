@@ -9,7 +9,7 @@ from triton_mblt.npu.runtime import NpuModel
 from triton_mblt.text.tokenizer import TextTokenizer
 
 
-def load_engine(settings: Settings) -> Engine:
+def load(settings: Settings) -> Engine:
     """Load the deployment's model. Errors: ConfigError when a retry would fail alike, else NpuFault."""
     folder = resolve_package(settings.model, settings.revision)
     tokenizer = TextTokenizer.load(folder)

@@ -8,7 +8,8 @@ from triton_mblt.core.request import GenerateRequest
 
 
 class OutputBuffer:
-    """Pieces of one answer. A stream lets a piece go when it has text (held-back tokens join the next piece); the end always goes."""
+    """Pieces of one answer. A stream lets a piece go when it has text (held-back tokens join the next piece); the end
+    always goes."""
 
     def __init__(self, request: GenerateRequest, prompt_length: int) -> None:
         self._handle = request.handle
@@ -20,7 +21,8 @@ class OutputBuffer:
         self._cumulative: float | None = None
 
     def add(self, text: str, token: int, logprob: float | None, candidates: tuple[TokenLogprob, ...]) -> None:
-        """One generated token: the text it released, its log-probability if computed, and its candidates if asked for."""
+        """One generated token: the text it released, its log-probability if computed, and its candidates if asked
+        for."""
         if text:
             self._text.append(text)
         self._tokens.append(token)

@@ -1,6 +1,7 @@
 """From a plan to logits: embeds the planned tokens, makes the device call, picks the rows that give a next token.
 
-Checks before every call that each slot really holds what its row claims (design 6), and drops the claim when it does not.
+Checks before every call that each slot really holds what its row claims (design 6), and drops the claim when it does
+not.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class Runner:
         self.rebuilds = 0
 
     def covered(self, shares: Sequence[Share]) -> list[Share]:
-        """The shares whose slot holds their prefix. A turn that claims more than its slot holds restarts from what is held."""
+        """The shares whose slot holds their prefix. A turn that claims more than its slot holds restarts from what is
+        held."""
         good = []
         for share in shares:
             turn, slot = share.turn, share.turn.slot
@@ -46,7 +48,8 @@ class Runner:
         return good
 
     def run(self, shares: Sequence[Share]) -> Floats:
-        """One device call. Returns float32 logits [n, V] of the completing shares, in order; consume before the next call.
+        """One device call. Returns float32 logits [n, V] of the completing shares, in order; consume before the next
+        call.
 
         Errors: NpuFault, and then the slots of all shares are invalid.
         """

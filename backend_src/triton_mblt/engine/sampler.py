@@ -36,8 +36,8 @@ def sample(logits: Floats, rows: Sequence[RowSampler]) -> list[Sampled | MbltErr
 
     `logits` [n, V] float32 is read, never written; row i belongs to `rows[i]`. All rows have the same `vocab_size`; V
     may be larger (a head wider than the tokenizer), not smaller (ValueError). Nothing is counted until the caller says
-    `accept`. Row errors: NpuFault when the largest logit is not finite (a NaN anywhere in the row counts), InvalidRequest
-    when the request's own masks leave no word.
+    `accept`. Row errors: NpuFault when the largest logit is not finite (a NaN anywhere in the row counts),
+    InvalidRequest when the request's own masks leave no word.
     """
     if not rows:
         return []

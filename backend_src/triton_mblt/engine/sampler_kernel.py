@@ -23,7 +23,7 @@ _MAX_COLUMN_K = 1024
 _SMALL = 4096  # sorting or summing this many is cheaper than avoiding it
 _HEAD = 512
 _SAMPLE = 2048
-_SAMPLE_SLACK = 0.06
+_SAMPLE_SLACK = 0.04  # at least 3.6 standard errors of a share estimated from _SAMPLE words
 _DRAW_BLOCK = 1024
 
 
@@ -99,13 +99,14 @@ def _at_most_kth_largest(values: Floats, k: int) -> float:
 def _nucleus(candidates: Candidates, top_p: float) -> Candidates:
     """The shortest run of words, by falling weight, whose share of the weight is at least `top_p`."""
     ids, weights = candidates
-    target = top_p * float(weights.sum())
-    if weights.size > _SMALL:
+    total = float(weights.sum())
+    target = top_p * total
+    if weights.size > _SMALL and target < _HEAD:  # no weight is above 1: the head cannot weigh more than _HEAD
         head = top_ids(weights, _HEAD)
         head_weights = weights[head]
         if float(head_weights.sum()) >= target:
             ids, weights = head if ids is None else ids[head], head_weights
-    floor, above = _nucleus_floor(weights, target)
+    floor, above = _nucleus_floor(weights, total, target)
     # Of the words that weigh exactly `floor` only as many as it takes, the lowest ids first.
     ties = np.flatnonzero(weights == floor)
     needed = max(math.ceil((target - above) / floor), 1)
@@ -114,10 +115,10 @@ def _nucleus(candidates: Candidates, top_p: float) -> Candidates:
     return Candidates(ids, kept)
 
 
-def _nucleus_floor(weights: Floats, target: float) -> tuple[float, float]:
-    """The smallest weight that the nucleus of mass `target` needs, and the mass of all larger weights."""
+def _nucleus_floor(weights: Floats, total: float, target: float) -> tuple[float, float]:
+    """The smallest weight that the nucleus of mass `target` of `total` needs, and the mass of all larger weights."""
     if weights.size > _SMALL:
-        high, low = _bracket(weights, target)
+        high, low = _bracket(weights, target / total)
         above = float((weights * (weights > high)).sum())
         band = weights[np.flatnonzero((weights <= high) & (weights >= low))]
         if above < target <= above + float(band.sum(dtype=np.float64)):
@@ -125,23 +126,21 @@ def _nucleus_floor(weights: Floats, target: float) -> tuple[float, float]:
     return _sorted_floor(weights, 0.0, target)
 
 
-def _bracket(weights: Floats, target: float) -> tuple[np.float32, np.float32]:
-    """Two weights between which the floor probably lies, guessed from every n-th word."""
+def _bracket(weights: Floats, share: float) -> tuple[np.float32, np.float32]:
+    """Two weights, the larger first, between which the nucleus of `share` probably ends: guessed by sampling."""
     sample = np.sort(weights[:: weights.size // _SAMPLE])[::-1]
     mass = np.cumsum(sample, dtype=np.float64)
-    # `target` is a share of the whole weight; the sample stands for all words.
-    share = target / max(float(weights.sum()), 1e-30)
     first, last = np.searchsorted(mass, mass[-1] * np.array([share - _SAMPLE_SLACK, share + _SAMPLE_SLACK]))
     return sample[first], sample[last] if last < sample.size else np.float32(0.0)
 
 
 def _sorted_floor(weights: Floats, above: float, target: float) -> tuple[float, float]:
     """As `_nucleus_floor`, by sorting `weights`; `above` is the mass of larger weights that are not among them."""
-    falling = np.sort(weights[weights > 0.0])[::-1]
+    falling = np.sort(weights)[::-1]
     mass = above + np.cumsum(falling, dtype=np.float64)
-    at = min(int(np.searchsorted(mass, target)), falling.size - 1)
+    at = int(np.searchsorted(mass, min(target, float(mass[-1]))))  # rounding may put the target past the end
     floor = falling[at]
-    first = int(np.searchsorted(-falling, -floor))
+    first = falling.size - int(np.searchsorted(falling[::-1], floor, side="right"))
     return float(floor), float(mass[first - 1]) if first else above
 
 

@@ -12,7 +12,8 @@ from triton_mblt.engine.slots import SlotTable
 from triton_mblt.engine.turn import Turn
 from triton_mblt.npu.spec import ModelSpec
 
-# Prefill chunks that one call carries by default: one would leave short rests unfilled, many would stall the decode rows.
+# Prefill chunks that one call carries by default: one would leave short rests unfilled, many would stall the decode
+# rows.
 DEFAULT_PREFILL_CHUNKS = 2
 
 

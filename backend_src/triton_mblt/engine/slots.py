@@ -1,6 +1,7 @@
 """Cache slots: which turn owns which cache_id, and how many tokens the slot's KV really holds.
 
-Owner of both facts. A slot is handed out only here and comes back only here; since the engine is single-threaded, no device call
+Owner of both facts. A slot is handed out only here and comes back only here; since the engine is single-threaded, no
+device call
 that names a slot can be in flight when it is released.
 """
 
@@ -11,7 +12,8 @@ from dataclasses import dataclass
 
 @dataclass
 class Slot:
-    """One cache_id. `owner` is the handle of the turn that holds it, None when idle; `held` counts the tokens of valid KV."""
+    """One cache_id. `owner` is the handle of the turn that holds it, None when idle; `held` counts the tokens of valid
+    KV."""
 
     cache_id: int
     owner: int | None = None

@@ -5,6 +5,8 @@ A turn has no prefill or decode phase: `computed` tokens catch up with `known` t
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
@@ -15,11 +17,21 @@ from triton_mblt.engine.slots import Slot
 from triton_mblt.text.output_text import TextAssembler
 
 
+class StopIds(NamedTuple):
+    """Token ids that end the answer: `eos` by the model's definition (empty under ignore_eos), `asked` by
+    stop_token_ids."""
+
+    eos: frozenset[int]
+    asked: frozenset[int]
+
+
 class Turn:
-    """Mutable state of one request. Written by the engine only; `slot` and `computed` by scheduler and engine commit."""
+    """Mutable state of one request. Written by the engine only; `slot` and `computed` by scheduler and engine
+    commit."""
 
     __slots__ = (
-        "arrival", "buffer", "computed", "known", "limit", "prompt_length", "request", "sampler", "slot", "text", "tokens",
+        "arrival", "buffer", "computed", "known", "limit", "prompt_length", "request", "sampler", "slot", "stop_ids",
+        "text", "tokens",
     )  # fmt: skip
 
     def __init__(
@@ -30,6 +42,7 @@ class Turn:
         sampler: RowSampler,
         text: TextAssembler,
         buffer: OutputBuffer,
+        stop_ids: StopIds,
     ) -> None:
         prompt = request.prompt_ids()
         self.request = request
@@ -47,6 +60,7 @@ class Turn:
         self.sampler = sampler
         self.text = text
         self.buffer = buffer
+        self.stop_ids = stop_ids
 
     @property
     def handle(self) -> int:

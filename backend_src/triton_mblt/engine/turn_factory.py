@@ -3,38 +3,54 @@
 from __future__ import annotations
 
 from triton_mblt.core.request import GenerateRequest
+from triton_mblt.core.sampling_params import check_against_vocab
 from triton_mblt.engine.outputs import OutputBuffer
 from triton_mblt.engine.sampler import RowSampler
-from triton_mblt.engine.turn import Turn
+from triton_mblt.engine.turn import StopIds, Turn
 from triton_mblt.npu.spec import ModelSpec
 from triton_mblt.text.output_text import TextAssembler
 from triton_mblt.text.tokenizer import TextTokenizer
 
 
 class TurnFactory:
-    """Owns the arrival counter."""
+    """Owns the arrival counter, and what never changes per request: stop ids and the samplable vocabulary."""
 
     def __init__(self, tokenizer: TextTokenizer, spec: ModelSpec) -> None:
-        self.tokenizer = tokenizer
-        self._spec = spec
+        self._tokenizer = tokenizer
+        self._capacity = spec.max_cache
         self._arrivals = 0
+        self._eos_ids = frozenset(tokenizer.eos_ids)
+        # A head may be wider than the tokenizer; the ids behind it have no text.
+        self.vocab_size = min(spec.vocab_size, tokenizer.vocab_size)
 
     def make(self, request: GenerateRequest) -> Turn:
         """Errors: InvalidRequest for sampling fields that do not fit the vocabulary."""
         sampling, prompt = request.sampling, request.prompt_ids()
+        check_against_vocab(sampling, self.vocab_size)
+        eos = frozenset[int]() if sampling.ignore_eos else self._eos_ids
         row = RowSampler.create(
             sampling,
             prompt,
-            self._spec.vocab_size,
-            frozenset(self.tokenizer.eos_ids),
+            self.vocab_size,
+            self._eos_ids,
             self._bad_words(sampling.bad_words),
-            sampling.seed or 0,
+            default_seed=0,
+            want_logprob=request.outputs.cumulative_logprob,
+        )
+        text = TextAssembler(
+            self._tokenizer,
+            prompt.tolist(),
+            stop=sampling.stop,
+            include_stop=sampling.include_stop_str_in_output,
+            min_tokens=sampling.min_tokens,
+            skip_special_tokens=sampling.skip_special_tokens,
         )
         self._arrivals += 1
-        text = TextAssembler(self.tokenizer, sampling, prompt.tolist())
-        return Turn(request, self._arrivals, self._spec.max_cache, row, text, OutputBuffer(request, len(prompt)))
+        buffer = OutputBuffer(request, len(prompt))
+        stop_ids = StopIds(eos, frozenset(sampling.stop_token_ids))
+        return Turn(request, self._arrivals, self._capacity, row, text, buffer, stop_ids)
 
     def _bad_words(self, words: tuple[str, ...]) -> list[list[int]]:
         """A word may begin a text or follow a space, and those are different tokens (vLLM's rule)."""
         forms = [form for word in words for form in (word.lstrip(), " " + word.lstrip())]
-        return [self.tokenizer.encode(form, add_special_tokens=False) for form in forms]
+        return [self._tokenizer.encode(form, add_special_tokens=False) for form in forms]

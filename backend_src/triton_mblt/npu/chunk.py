@@ -18,7 +18,8 @@ def positive_int(value: object) -> int | None:
 
 
 def configured_chunk(value: object, core_mode: str | None) -> int:
-    """`npu_prefill_chunk_size` of a package: an int, or a dict by core mode with default/DEFAULT, or one usable entry under auto."""
+    """`npu_prefill_chunk_size` of a package: an int, or a dict by core mode with default/DEFAULT, or one usable entry
+    under auto."""
     if not isinstance(value, Mapping):
         return positive_int(value) or FALLBACK
     for name in (core_mode, "default", "DEFAULT"):
@@ -32,6 +33,7 @@ def configured_chunk(value: object, core_mode: str | None) -> int:
 
 
 def row_limit(configured: int, *, batched: bool, artefact_limit: int) -> int:
-    """Tokens of one row in one call: the configured chunk, at most what the artefact takes, at most 128 on batch artefacts."""
+    """Tokens of one row in one call: the configured chunk, at most what the artefact takes, at most 128 on batch
+    artefacts."""
     limit = min(configured, BATCH_ROW_LIMIT) if batched else configured
     return min(limit, artefact_limit) if artefact_limit > 0 else limit

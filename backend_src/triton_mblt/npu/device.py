@@ -23,7 +23,8 @@ class Device(Protocol):
     def infer(self, tokens: Tokens, rows: Sequence[Row]) -> Floats:
         """Run packed rows: `tokens` int32 [T] with T = sum of row lengths, in row order.
 
-        Returns float32 logits, [T, V] for all-position artefacts, else [len(rows), V]; it may be the runtime's own buffer, so
+        Returns float32 logits, [T, V] for all-position artefacts, else [len(rows), V]; it may be the runtime's own
+        buffer, so
         consume it before the next call (contract 2.7). Errors: NpuFault; then the rows' KV is unknown.
         """
 

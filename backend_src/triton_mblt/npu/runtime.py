@@ -1,4 +1,5 @@
-"""Loading a package through the model zoo, and the device call. The only importer of `qbruntime` and `transformers_mblt`.
+"""Loading a package through the model zoo, and the device call. The only importer of `qbruntime` and
+`transformers_mblt`.
 
 The zoo decides configuration, device placement and the embedding table (contract 4); after loading, only numpy and
 `Model.infer` remain on the hot path. One `NpuModel` is used by one thread.
@@ -30,7 +31,14 @@ _FAMILIES = {
     "mobilint-qwen3": "qwen3",
 }
 # Status names after which loading the same package again fails alike.
-_PERMANENT = ("FailedToLoadMXQ", "BrokenMXQ", "MXQAndModelConfigNotMatch", "NotSupported", "UnknownDevice", "NoTargetCores")
+_PERMANENT = (
+    "FailedToLoadMXQ",
+    "BrokenMXQ",
+    "MXQAndModelConfigNotMatch",
+    "NotSupported",
+    "UnknownDevice",
+    "NoTargetCores",
+)
 
 
 class NpuModel:
@@ -68,7 +76,9 @@ class NpuModel:
         logits: Floats = outputs[0].reshape(-1, self.spec.vocab_size)
         expected = len(tokens) if self.spec.logits == "all" else len(rows)
         if len(logits) != expected:
-            raise NpuFault(f"device returned {len(logits)} logit rows for {len(rows)} sequences and {len(tokens)} tokens")
+            raise NpuFault(
+                f"device returned {len(logits)} logit rows for {len(rows)} sequences and {len(tokens)} tokens"
+            )
         return logits
 
     def dump(self, cache_id: int) -> list[bytes]:
@@ -117,7 +127,9 @@ def _load_with_zoo(folder: Path, config: PackageConfig, settings: Settings) -> A
         raise ConfigError(f"the model zoo cannot load {folder}: {_first_line(error)}", param="model") from error
     wrong = sorted(loading["missing_keys"]) + sorted(loading["unexpected_keys"])
     if wrong:
-        raise ConfigError(f"embedding table of {folder} does not fit: wrong or missing keys {', '.join(wrong)}", param="model")
+        raise ConfigError(
+            f"embedding table of {folder} does not fit: wrong or missing keys {', '.join(wrong)}", param="model"
+        )
     return model
 
 
@@ -130,7 +142,9 @@ def _read_spec(mxq: Any, table: Floats, config: PackageConfig, settings: Setting
     vocab = int(mxq.get_model_output_shape()[0][-1])
     hidden = int(mxq.get_model_variant_handle(0).get_model_input_shape()[0][-1])
     if table.shape != (vocab, hidden):
-        raise ConfigError(f"embedding table is {table.shape}, the MXQ wants ({vocab}, {hidden}): other build?", param="model")
+        raise ConfigError(
+            f"embedding table is {table.shape}, the MXQ wants ({vocab}, {hidden}): other build?", param="model"
+        )
     batched = slots > 1
     configured = settings.prefill_chunk or configured_chunk(config.npu_prefill_chunk_size, config.core_mode)
     width, capacity = int(entry.max_width), int(entry.max_cache_size)
@@ -150,7 +164,8 @@ def _read_spec(mxq: Any, table: Floats, config: PackageConfig, settings: Setting
 
 
 def _probe_logits(mxq: Any, hidden: int, vocab: int, *, batched: bool) -> LogitsKind:
-    """Two tokens tell both layouts apart for certain; declared shapes do not (contract 2.6). Writes slot 0, which nobody owns yet."""
+    """Two tokens tell both layouts apart for certain; declared shapes do not (contract 2.6). Writes slot 0, which
+    nobody owns yet."""
     embeds = np.zeros((1, 1, 2, hidden), dtype=np.float32)
     if batched:
         outputs = mxq.infer([embeds], None, 0, [qbruntime.BatchParam(2, 0, 0)])

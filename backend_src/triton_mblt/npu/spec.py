@@ -10,7 +10,8 @@ LogitsKind = Literal["last", "all"]
 
 
 class Row(NamedTuple):
-    """One sequence's share of a device call: `length` new tokens written at [cache_size, cache_size + length) of `cache_id`."""
+    """One sequence's share of a device call: `length` new tokens written at [cache_size, cache_size + length) of
+    `cache_id`."""
 
     cache_id: int
     cache_size: int
@@ -20,7 +21,8 @@ class Row(NamedTuple):
 class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Shape and limits of a loaded text MXQ. Tokens and counts.
 
-    `slots` is K, the cache_ids of the runtime (contract 2.1). `row_limit` bounds one row of a call, `call_limit` all rows together
+    `slots` is K, the cache_ids of the runtime (contract 2.1). `row_limit` bounds one row of a call, `call_limit` all
+    rows together
     (contract 2.3). `logits` tells whether a call returns one row per sequence or one per token.
     """
 
