@@ -57,13 +57,12 @@ def imported(path: Path) -> Iterator[tuple[int, str]]:
                 base = ".".join([*parents, base]).rstrip(".")
             for alias in node.names:
                 yield node.lineno, f"{base}.{alias.name}"
-        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
-            if ast.unparse(node.func).endswith(("import_module", "__import__")):
-                yield node.lineno, str(node.args[0].value)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__")):
+            yield from ((node.lineno, str(given.value)) for given in node.args[:1] if isinstance(given, ast.Constant))
 
 
 def layer_of(dotted: str) -> str | None:
-    """The folder or top module of triton_mblt that a dotted name lies in; "" for the package itself, None for others."""
+    """The folder or top module of triton_mblt that a dotted name lies in; "" for the package, None for others."""
     first, _, rest = dotted.partition(".")
     if first != "triton_mblt":
         return None
