@@ -1,11 +1,12 @@
 """Messages between the LM stub and an NPU worker: typed, msgpack, length-prefixed frames on one socket pair.
 
-Stub to worker: Start (the first frame), then Submit, Abort, StatsRequest, Drain. Worker to stub: Ready or LoadFailed, then
-StepOutputs (one per engine step) and StatsReply. The worker ends when its end of the socket reads EOF.
+Stub to worker: Start (the first frame), then Submit, Abort, StatsRequest, Drain. Worker to stub: Ready or LoadFailed,
+then StepOutputs (one per engine step) and StatsReply. The worker ends when its end of the socket reads EOF.
 """
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 from typing import Any, Generic, TypeVar
@@ -20,7 +21,7 @@ from triton_mblt.core.settings import Settings
 
 
 class Start(msgspec.Struct, frozen=True, tag=True):
-    """The first frame: the deployment to load. It goes through the socket because a command line is readable by everyone."""
+    """The first frame: the deployment to load. Through the socket, because a command line is readable by everyone."""
 
     settings: Settings
 
@@ -32,7 +33,7 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
 
 
 class Abort(msgspec.Struct, frozen=True, tag=True):
-    """End a request at the next step; idempotent, unknown handles are ignored. `reason` becomes the CANCELLED message."""
+    """End a request at the next step; idempotent, unknown handles are ignored. `reason` is the CANCELLED message."""
 
     handle: int
     reason: str
@@ -84,7 +85,7 @@ _ENCODER = msgspec.msgpack.Encoder()
 
 
 class Channel(Generic[MessageT]):
-    """One end of a stub-worker socket. One reader thread and one writer thread at a time (callers lock if they are more)."""
+    """One end of a stub-worker socket. One reader thread and one writer thread at a time (more have to lock)."""
 
     def __init__(self, sock: socket.socket, incoming: Any) -> None:
         self._sock = sock
@@ -105,10 +106,8 @@ class Channel(Generic[MessageT]):
 
     def close(self) -> None:
         """Wake a blocked receive on this end with EOF, then close. Idempotent."""
-        try:
+        with contextlib.suppress(OSError):  # the peer is gone already
             self._sock.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass  # the peer is gone already
         self._sock.close()
 
     def _read(self, size: int) -> bytes | None:
