@@ -1,4 +1,5 @@
-"""How one tritonserver is started by the launcher: addresses, ports and time limits. Knows nothing of models' settings."""
+"""How one tritonserver is started by the launcher: addresses, ports and time limits. Knows nothing of models'
+settings."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from triton_mblt.core.settings import NpuKind
 
 
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of `triton-mblt serve`. `stop_limit_s` bounds everything between Ctrl-C and the last process being gone."""
+    """Options of `triton-mblt serve`. `stop_limit_s` bounds everything between Ctrl-C and the last process being
+    gone."""
 
     repository: Path
     npu: NpuKind
