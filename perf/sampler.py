@@ -4,8 +4,8 @@
 
 One thread for both. "realistic" rows have the shape of recorded SmolLM2 steps (the emulator's bank) when its file is
 there, else a made-up head of a few likely words over a Gaussian bulk; "flat" rows are Gaussian noise of deviation 0.01,
-where top-p alone keeps nine tenths of the vocabulary. The reference sorts the whole batch once, as the general path of a
-serving sampler does.
+where top-p alone keeps nine tenths of the vocabulary. The reference sorts the whole batch once, as the general path of
+a serving sampler does.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import numpy.typing as npt
 import torch
+
 from triton_mblt.core.sampling_params import SamplingParams
 from triton_mblt.engine.sampler import RowSampler, Sampled, sample
 
