@@ -1,0 +1,47 @@
+"""Logits to play in latency mode: curves of recorded SmolLM2 steps for any vocabulary, and a flat adversarial set.
+
+A recorded curve is a step's logits sorted from high to low, kept at some ranks (see `record_logits.py`). For another
+vocabulary size the best words keep their logits and the tail is stretched with its probability mass kept, so the entropy
+stays that of the recording.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+_FILE = Path(__file__).resolve().parent / "data" / "logits_smollm2.npz"
+_SEED = 20240613
+_BEST = 18.0  # a usual best logit; only differences matter to a sampler
+_FLAT_ROWS = 4
+_FLAT_SPREAD = 1e-3
+
+Bank = npt.NDArray[np.float32]
+
+
+def make_bank(kind: str, vocab: int) -> Bank:
+    """Logits [rows, vocab] of the kind "recorded" or "flat"; the same in every process."""
+    rng = np.random.default_rng(_SEED)
+    if kind == "flat":
+        return rng.uniform(0.0, _FLAT_SPREAD, size=(_FLAT_ROWS, vocab)).astype(np.float32)
+    curves = recorded_curves(vocab)
+    for curve in curves:
+        rng.shuffle(curve)
+    return curves
+
+
+def recorded_curves(vocab: int) -> Bank:
+    """The recorded steps as logits [steps, vocab], best word first."""
+    with np.load(_FILE) as stored:
+        points = stored["curves"].astype(np.float64)
+        ranks, recorded = stored["ranks"], int(stored["vocab"])
+    head = int(np.argmin(np.diff(ranks) == 1)) if np.any(np.diff(ranks) != 1) else len(ranks)
+    wanted = np.arange(vocab, dtype=np.float64)
+    stretch = (recorded - head) / max(1, vocab - head)
+    source = np.where(wanted < head, wanted, head + (wanted - head + 0.5) * stretch - 0.5)
+    # A tail of n words where m were recorded: each word is worth m/n of a recorded one.
+    share = np.where(wanted < head, 0.0, np.log(stretch))
+    curves = np.stack([np.interp(source, ranks, curve) for curve in points])
+    return (curves + share + _BEST).astype(np.float32)
