@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, TextIO
 
 import tritonclient.grpc as grpcclient
+
 from conversation import Conversation, abort
 from triton_control import Control, Lease
 from triton_errors import ServerError

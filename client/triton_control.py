@@ -9,9 +9,10 @@ from types import TracebackType
 from typing import Any
 
 import tritonclient.grpc as grpcclient
+from tritonclient.utils import InferenceServerException
+
 from triton_errors import ServerError, error_of
 from triton_stream import TurnRequest, tensor
-from tritonclient.utils import InferenceServerException
 
 CONTROL_LIMIT_S = 5.0
 

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import tritonclient.grpc as grpcclient
-from triton_errors import ServerError, error_of
 from tritonclient.utils import InferenceServerException
+
+from triton_errors import ServerError, error_of
 
 OUTPUTS = ("text_output", "finish_reason", "num_input_tokens", "num_output_tokens")
 
@@ -86,17 +87,11 @@ class Turn:
         self._responses: queue.SimpleQueue[Chunk | ServerError] = queue.SimpleQueue()
         self._open = True
         client.start_stream(self._receive)
-        client.async_stream_infer(
-            model,
-            request.inputs(),
-            outputs=[grpcclient.InferRequestedOutput(name) for name in OUTPUTS],
-            request_id=request.request_id,
-            sequence_id=request.sequence_id,
-            sequence_start=request.start,
-            sequence_end=request.end,
-            enable_empty_final_response=True,
-            parameters=request.parameters(),
-        )
+        try:
+            self._send(model)
+        except InferenceServerException as error:
+            client.stop_stream(cancel_requests=True)  # waits for the stream's own, better reason, which is then first
+            self._responses.put(error_of(error))
 
     def __iter__(self) -> Turn:
         return self
@@ -124,6 +119,19 @@ class Turn:
         if self._open:
             self._open = False
             self._client.stop_stream(cancel_requests=True)
+
+    def _send(self, model: str) -> None:
+        self._client.async_stream_infer(
+            model,
+            self.request.inputs(),
+            outputs=[grpcclient.InferRequestedOutput(name) for name in OUTPUTS],
+            request_id=self.request.request_id,
+            sequence_id=self.request.sequence_id,
+            sequence_start=self.request.start,
+            sequence_end=self.request.end,
+            enable_empty_final_response=True,
+            parameters=self.request.parameters(),
+        )
 
     def _receive(self, result: grpcclient.InferResult | None, error: InferenceServerException | None) -> None:
         self._responses.put(error_of(error) if error is not None else chunk_of(result))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How much of the NPU's time reaches the clients: 16 greedy streams through mblt_ensemble on a time-keeping emulated NPU.
+"""How much of the NPU's time reaches the clients: 16 greedy streams through mblt_ensemble on a timed emulated NPU.
 
 Starts a server per latency profile, reads the emulator's counters from outside, prints medians over several runs.
 Decode calls are device calls whose rows have one token each; the rest is prefill.
