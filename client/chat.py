@@ -8,10 +8,14 @@ and control calls are in the files beside it.
 from __future__ import annotations
 
 import argparse
+import queue
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
+from types import FrameType, TracebackType
 from typing import Any, TextIO
 
 import tritonclient.grpc as grpcclient
@@ -22,6 +26,7 @@ from triton_errors import ServerError
 from triton_stream import Chunk, Turn
 
 INTERRUPTED = 130
+_LOOK_S = 0.1
 
 
 @dataclass
@@ -58,6 +63,27 @@ class Reading:
         return "[" + ", ".join(parts) + "]"
 
 
+class CtrlC:
+    """Ctrl-C while an answer streams: noted at first, so that it may come at any moment, KeyboardInterrupt after that."""
+
+    def __init__(self) -> None:
+        self.pressed = False
+
+    def __enter__(self) -> CtrlC:
+        self._before = signal.signal(signal.SIGINT, self._press)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def _press(self, _number: int, _frame: FrameType | None) -> None:
+        if self.pressed:
+            raise KeyboardInterrupt
+        self.pressed = True
+
+
 class Chat:
     """One conversation on a terminal. `out` gets the answers, `notes` everything else."""
 
@@ -73,39 +99,43 @@ class Chat:
     def turn(self, text: str, *, last: bool = False) -> None:
         """Ask and print the answer as it comes. Errors: ServerError; KeyboardInterrupt when Ctrl-C came twice."""
         reading = Reading(asked=time.monotonic())
-        turn = self._conversation.ask(text, last=last)
         try:
-            turn = self._read(turn, reading)
+            with CtrlC() as ctrl_c:
+                turn = self._read(self._conversation.ask(text, last=last), reading, ctrl_c)
         except ServerError:
             self._conversation.failed()
             raise
         finally:
-            turn.close()
             self._out.write("\n" if reading.text else "")
             self._out.flush()
         self._conversation.answered(turn, reading.text)
+        if ctrl_c.pressed:
+            print("[cancelled]", file=self._notes)
         if self._show_stats:
             print(reading.line(), file=self._notes)
 
-    def _read(self, turn: Turn, reading: Reading) -> Turn:
+    def _read(self, turn: Turn, reading: Reading, ctrl_c: CtrlC) -> Turn:
         """Follow the turn to its end; returns the turn that answered, which is another when the sequence was lost."""
-        with Lease(self._control, turn.request):
+        with Lease(self._control, turn.request), closing(turn):
             try:
-                self._follow(turn, reading)
+                self._follow(turn, reading, ctrl_c)
                 return turn
             except ServerError as error:
                 second = None if reading.text else self._conversation.again(error, turn)
                 if second is None:
                     raise
-        return self._read(second, reading)
+        return self._read(second, reading, ctrl_c)
 
-    def _follow(self, turn: Turn, reading: Reading) -> None:
-        try:
-            for chunk in turn:
-                self._show(chunk, reading)
-        except KeyboardInterrupt:
-            self._show(abort(self._control, turn), reading)
-            print("\n[cancelled]", end="", file=self._notes, flush=True)
+    def _follow(self, turn: Turn, reading: Reading, ctrl_c: CtrlC) -> None:
+        while not ctrl_c.pressed:
+            try:
+                chunk = turn.wait(_LOOK_S)
+            except queue.Empty:
+                continue
+            if chunk is None:
+                return
+            self._show(chunk, reading)
+        self._show(abort(self._control, turn), reading)
 
     def _show(self, chunk: Chunk, reading: Reading) -> None:
         reading.add(chunk, time.monotonic())

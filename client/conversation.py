@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tritonclient.grpc as grpcclient
+
 from triton_control import Control
 from triton_errors import ServerError
 from triton_stream import Chunk, Turn, TurnRequest
