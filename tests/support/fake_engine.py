@@ -1,7 +1,8 @@
 """An engine whose answers can be computed by hand, for tests of the worker process; loaded as `fake_engine:FakeEngine`.
 
-Token i of an answer is (sum of the prompt + i) modulo the vocabulary, its text is "<token> ". Every step gives each open request
-one token. The setting `model` says how loading goes; the first token of a prompt says what happens in the step that sees it.
+Token i of an answer is (sum of the prompt + i) modulo the vocabulary, its text is "<token> ". Every step gives each
+open request one token. The setting `model` says how loading goes; the first token of a prompt says what happens in the step
+that sees it.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ MAX_MODEL_LEN = 1_000_000
 STEP_S = 0.001
 
 # First token of a prompt.
-HANG, RAISE, ALLOCATE, HANG_WITH_GIL, SHORT_STEP_HANG = 1, 2, 3, 4, 5
+HANG, RAISE, ALLOCATE, HANG_WITH_GIL = 1, 2, 3, 4
 
-# Settings.model; "count:<file>" loads, and fails the first time with an NpuFault when the file does not exist.
+# Settings.model. Also "count:<file>": an NpuFault at the first load, when the file is not there; then it loads.
 MISSING, FAULTY, BUGGY, SLOW, NEVER = "missing", "faulty", "buggy", "slow", "never"
 
 
@@ -112,8 +113,6 @@ def _misbehave(first: int) -> None:
         time.sleep(3600)
     if first == HANG_WITH_GIL:
         ctypes.PyDLL(None).sleep(3600)
-    if first == SHORT_STEP_HANG:
-        time.sleep(0.2)
     if first == RAISE:
         raise RuntimeError("a bug in the engine")
     if first == ALLOCATE:

@@ -13,7 +13,6 @@ import hmac
 import os
 import re
 import socket
-import socketserver
 import stat
 import tempfile
 import threading
@@ -27,6 +26,8 @@ from triton_mblt.core.request import SequenceKey
 
 _LONGEST_LINE = 1024 * 1024
 _TALK_LIMIT_S = 10.0
+_BACKLOG = 64
+_ACCEPT_PAUSE_S = 0.1
 
 
 class ControlRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -88,25 +89,29 @@ class ControlServer:
         self._service = service
         self._admin_key = admin_key.encode()
         self._path = _socket_path(name, os.getppid() if server_pid is None else server_pid)
-        self._server: _Server | None = None
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._thread = threading.Thread(target=self._accept, name="mblt-control", daemon=True)
+        self._closing = threading.Event()
         self._inode = 0
 
     def start(self) -> None:
         """Bind and serve. A socket left by a dead stub is replaced, and so is one of a stub that is being reloaded."""
         fresh = self._path.with_name(f"{self._path.name}.{os.getpid()}")
         fresh.unlink(missing_ok=True)
-        self._server = _Server(str(fresh), self.answer)
+        self._listener.bind(str(fresh))
+        self._listener.listen(_BACKLOG)
         self._inode = fresh.stat().st_ino
         fresh.replace(self._path)
-        threading.Thread(target=self._server.serve_forever, name="mblt-control", daemon=True).start()
+        self._thread.start()
 
     def close(self) -> None:
         """Stop serving; remove the socket unless a newer stub took its place. Idempotent."""
-        server, self._server = self._server, None
-        if server is None:
-            return
-        server.shutdown()
-        server.server_close()
+        self._closing.set()
+        with contextlib.suppress(OSError):  # closed before, or never bound
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the accepting thread
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._listener.close()
         with contextlib.suppress(FileNotFoundError):
             if self._path.stat().st_ino == self._inode:
                 self._path.unlink()
@@ -118,6 +123,21 @@ class ControlServer:
         except MbltError as error:
             answer = _Answer(error=error.info())
         return msgspec.json.encode(answer) + b"\n"
+
+    def _accept(self) -> None:
+        while not self._closing.is_set():
+            with contextlib.suppress(OSError):  # closed; or no file descriptor left, then after a pause
+                while True:
+                    connection, _ = self._listener.accept()
+                    threading.Thread(target=self._talk, args=(connection,), name="mblt-talk", daemon=True).start()
+            self._closing.wait(_ACCEPT_PAUSE_S)
+
+    def _talk(self, connection: socket.socket) -> None:
+        connection.settimeout(_TALK_LIMIT_S)
+        with connection, connection.makefile("rb") as reader, contextlib.suppress(OSError):  # it left: nobody to tell
+            line = reader.readline(_LONGEST_LINE)
+            if line:
+                connection.sendall(self.answer(line))
 
     def _do(self, request: ControlRequest) -> dict[str, Any]:
         if request.verb == "abort":
@@ -135,28 +155,6 @@ class ControlServer:
         given = request.admin_key.encode()
         if not self._admin_key or not hmac.compare_digest(given, self._admin_key):
             raise PermissionDenied(f"{request.verb} needs the admin key", param="admin_key")
-
-
-class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 64
-
-    def __init__(self, path: str, answer: Any) -> None:
-        self.answer = answer
-        super().__init__(path, _Handler)
-
-
-class _Handler(socketserver.StreamRequestHandler):
-    timeout = _TALK_LIMIT_S
-
-    def handle(self) -> None:
-        server = self.server
-        assert isinstance(server, _Server)
-        with contextlib.suppress(OSError):  # the caller left or stalls: nobody to tell
-            line = self.rfile.readline(_LONGEST_LINE)
-            if line:
-                self.wfile.write(server.answer(line))
 
 
 def _parse(line: bytes) -> ControlRequest:

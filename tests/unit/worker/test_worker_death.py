@@ -1,0 +1,105 @@
+"""A worker that dies, and a stub that dies: nobody waits for ever, nothing is left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from fake_engine import ALLOCATE, HANG, HANG_WITH_GIL, answer
+from lm_service import LIMIT_S, Collector, ask, fake_settings, running
+
+FOREVER = 10**6
+
+
+def test_ten_kills_with_eight_open_requests_each() -> None:
+    with running() as service:
+        killed: list[Collector] = []
+        for turn in range(10):
+            askers = [ask(service, [10 + i], max_tokens=FOREVER, key=i) for i in range(8)]
+            for asker in askers:
+                asker.wait_some()
+            pid = service.stats()["workers"][0]["pid"]
+            os.kill(pid, signal.SIGKILL)
+            after = ask(service, [20 + turn])  # at once: the death may not even be known yet
+            for asker in askers:
+                error = asker.wait_final().error
+                assert error is not None
+                assert error.code == "UNAVAILABLE"
+                assert "SIGKILL" in error.message
+            # Sent right after the kill: either it went down with the old worker or the next one answers it.
+            if after.code is not None:
+                after = ask(service, [20 + turn])
+            assert after.code is None
+            assert after.tokens == answer([20 + turn], 5)
+            killed += askers
+        assert [asker.finals for asker in killed] == [1] * 80
+        stats = service.stats()
+        assert (stats["open_requests"], stats["workers"][0]["restarts"]) == (0, 10)
+
+
+def test_a_killed_worker_that_loads_is_started_again() -> None:
+    with running(fake_settings(model="slow"), wait=False) as service:
+        pid = _eventually(lambda: service.stats()["workers"][0]["pid"])
+        os.kill(pid, signal.SIGKILL)
+        service.wait_ready(LIMIT_S)
+        assert ask(service, [10]).code is None
+
+
+def test_the_memory_limit_ends_the_worker_not_the_machine() -> None:
+    with running(fake_settings(worker_memory_mb=512)) as service:
+        error = ask(service, [ALLOCATE]).wait_final().error
+        assert error is not None
+        assert "exit code 1" in error.message
+        assert ask(service, [10]).code is None
+
+
+@pytest.mark.parametrize("trouble", [None, HANG, HANG_WITH_GIL])
+def test_a_worker_ends_with_its_killed_stub(trouble: int | None) -> None:
+    program = f"""
+import sys
+from fake_engine import *
+from lm_service import ask, running
+with running() as service:
+    pid = service.stats()["workers"][0]["pid"]
+    trouble = {trouble}
+    if trouble is not None:
+        ask(service, [trouble])
+        while service.stats(timeout_s=0.1)["workers"][0]["engine"] is not None:
+            pass
+    print(pid, flush=True)
+    sys.stdin.read()
+"""
+    path = [str(Path(__file__).parents[2] / "support"), str(Path(__file__).parents[3] / "backend_src")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
+    stub = subprocess.Popen(
+        [sys.executable, "-c", program], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert stub.stdout is not None
+        worker = int(stub.stdout.readline())
+        assert _alive(worker)
+    finally:
+        stub.kill()
+        stub.communicate()
+    _eventually(lambda: not _alive(worker), limit_s=2.0)
+
+
+def _alive(pid: int) -> bool:
+    """A zombie that nobody collects (this container's init may not) counts as gone."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    return False
+
+
+def _eventually(condition, limit_s: float = LIMIT_S):
+    limit = time.monotonic() + limit_s
+    while not (found := condition()):
+        assert time.monotonic() < limit, "it did not come to pass"
+        time.sleep(0.005)
+    return found
