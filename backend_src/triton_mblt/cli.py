@@ -36,14 +36,13 @@ def _serve(arguments: argparse.Namespace) -> int:
     from triton_mblt.launcher.server import serve
 
     model = resolve_model(arguments.model) if arguments.model else ""
+    needs_demo = not model and not arguments.repository
+    if needs_demo and arguments.npu == "device":
+        raise ConfigError("a device needs a model: --model FOLDER or mobilint/NAME (MODEL=... for make)", param="model")
     repository = Path(arguments.repository).resolve() if arguments.repository else shipped_repository()
     if not repository.is_dir():
         raise ConfigError(f"the repository {repository} is not a folder", param="repository")
-    if not model and not arguments.repository:
-        if arguments.npu == "device":
-            raise ConfigError(
-                "a device needs a model: --model FOLDER or mobilint/NAME (MODEL=... for make)", param="model"
-            )
+    if needs_demo:
         model = str(_ensure_demo())
     return serve(
         ServerSettings(
@@ -121,14 +120,14 @@ def _emulate_stats(arguments: argparse.Namespace) -> int:
 
 
 def _emulate_fault(arguments: argparse.Namespace) -> int:
-    from triton_mblt.emulator.faults import inject
-
     try:
         fault = json.loads(arguments.fault)
     except json.JSONDecodeError as error:
         raise ConfigError(f"the fault is not JSON: {error}", param="fault") from error
     if not isinstance(fault, dict):
         raise ConfigError("the fault must be a JSON object", param="fault")
+    from triton_mblt.emulator.faults import inject
+
     inject(arguments.pid, fault)
     return 0
 
@@ -139,6 +138,7 @@ def _ensure_demo() -> Path:
 
     env = process_environment()
     cache = Path(env.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "triton-mblt"
+    print(f"demo model in {cache} (built when it is not there, about 15 s)", file=sys.stderr)
     return ensure_demo(cache)
 
 

@@ -36,10 +36,11 @@ def npu_device() -> Finding:
         return Finding(
             "NPU", "missing", f"the Mobilint runtime does not start: {last}", "reinstall mobilint-qb-runtime"
         )
-    return _judge(json.loads(done.stdout.splitlines()[-1]))
+    return judge(json.loads(done.stdout.splitlines()[-1]))
 
 
-def _judge(answer: dict[str, object]) -> Finding:
+def judge(answer: dict[str, object]) -> Finding:
+    """What the runtime's answer (keys devices, reason, version) means for a person."""
     devices, version = answer["devices"], answer["version"]
     if devices:
         return Finding("NPU", "ok", f"qbruntime {version} sees {devices}")

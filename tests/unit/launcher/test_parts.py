@@ -110,7 +110,7 @@ def test_the_sweep_takes_what_dead_launchers_left_and_nothing_else(temp: Path) -
 
 
 NOISE = [
-    'W1130 12:54:21.130217 8508 pinned_memory_manager.cc:273] "Unable to allocate pinned system memory, pinned memory..."',
+    'W1130 12:54:21.130217 8508 pinned_memory_manager.cc:273] "Unable to allocate pinned system memory, ..."',
     'E1130 12:54:21.130365 8508 server.cc:241] "CudaDriverHelper has not been initialized."',
     "Error: Failed to initialize NVML",
     'W1130 12:54:22.531045 8508 metrics.cc:798] "DCGM unable to start: DCGM initialization error"',
