@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from triton_mblt.text.detokenizer import make_detokenizer
+from triton_mblt.text.detokenizer import Detokenizer
 from triton_mblt.text.stop import StopChecker, StopStrings
 from triton_mblt.text.tokenizer import TextTokenizer
 
@@ -39,7 +39,7 @@ class TextAssembler:
 
         Errors: InvalidRequest(param="stop") for an empty string.
         """
-        self._detokenizer = make_detokenizer(tokenizer, prompt_ids, skip_special_tokens=skip_special_tokens)
+        self._detokenizer = Detokenizer(tokenizer, prompt_ids, skip_special_tokens=skip_special_tokens)
         self._checker = StopChecker(StopStrings(stop), include=include_stop) if stop else None
         self._include_stop = include_stop
         self._min_tokens = min_tokens

@@ -15,9 +15,9 @@ from pathlib import Path
 from tokenizers import AddedToken, Tokenizer
 
 from triton_mblt.core.errors import ConfigError, InvalidRequest
-from triton_mblt.text.byte_alphabet import BYTE_OF_CHAR, token_to_bytes
 from triton_mblt.text.plain_twin import PlainTwin
 from triton_mblt.text.special_spelling import SpecialSpelling
+from triton_mblt.text.token_bytes import BYTE_OF_CHAR, TokenBytes
 from triton_mblt.text.token_files import TokenFiles, TokenSpec, read_token_files
 
 DEFAULT_MAX_TEXT_BYTES = 8 * 1024 * 1024
@@ -30,6 +30,7 @@ class TextTokenizer:
     vocab_size: highest id with a text + 1; rows of the logits from there on have no text and must never be sampled.
     eos_ids: ids that end a generation (generation_config, else config, then the tokenizer's own eos_token).
     special_ids: ids hidden by skip_special_tokens.
+    token_bytes: token_bytes(id) -> the bytes of one token.
     """
 
     def __init__(self, backend: Tokenizer, files: TokenFiles, max_text_bytes: int) -> None:
@@ -44,9 +45,8 @@ class TextTokenizer:
         self.eos_id = self._named_id("eos_token")
         own_eos = () if self.eos_id is None else (self.eos_id,)
         self.eos_ids: tuple[int, ...] = tuple(dict.fromkeys(files.eos_ids + own_eos))
-        self.byte_level = _is_byte_level(backend)
+        self.token_bytes = TokenBytes(backend)
         self._prefix, self._suffix = _ids_around(backend)
-        self._bytes: dict[int, bytes] = {}
 
     @classmethod
     def load(cls, folder: Path | str, *, max_text_bytes: int = DEFAULT_MAX_TEXT_BYTES) -> TextTokenizer:
@@ -109,14 +109,6 @@ class TextTokenizer:
         """
         return self.backend.decode(ids, skip_special_tokens=skip_special_tokens)
 
-    def token_bytes(self, id_: int) -> bytes:
-        """Bytes of one token of a byte-level vocabulary, b"" for an id without a text."""
-        known = self._bytes.get(id_)
-        if known is None:
-            token = self.backend.id_to_token(id_) if 0 <= id_ < self.vocab_size else None
-            known = self._bytes[id_] = b"" if token is None else token_to_bytes(token)
-        return known
-
     def fewest_tokens(self, text: str) -> int:
         """A lower bound of the number of ids of `text`, at the cost of a copy: a hopeless prompt needs no encoding.
 
@@ -136,7 +128,10 @@ class TextTokenizer:
     @cached_property
     def longest_token_bytes(self) -> int:
         """Upper bound of the text bytes that one token stands for (of the normalised text, without stripped spaces)."""
-        sizes = [len(token) if self.byte_level else len(token.encode()) for token in self.backend.get_vocab(False)]
+        sizes = [
+            len(token) if self.token_bytes.byte_level else len(token.encode())
+            for token in self.backend.get_vocab(False)
+        ]
         return max([*sizes, *(len(text.encode()) for text in self.added_text.values()), 1])
 
     @cached_property
@@ -145,7 +140,11 @@ class TextTokenizer:
         forbid it."""
         added = self.backend.get_added_tokens_decoder().values()
         swallows = any(token.lstrip or token.rstrip for token in added)
-        return self.byte_level and not swallows and _pre_tokenizer_kinds(self.backend) <= _LOSSLESS_PRE_TOKENIZERS
+        return (
+            self.token_bytes.byte_level
+            and not swallows
+            and _pre_tokenizer_kinds(self.backend) <= _LOSSLESS_PRE_TOKENIZERS
+        )
 
     @cached_property
     def _dropped_bytes(self) -> bytes:
@@ -177,16 +176,6 @@ def _add_missing(backend: Tokenizer, files: TokenFiles) -> None:
 
 def _spec(token: AddedToken) -> TokenSpec:
     return TokenSpec(token.content, token.single_word, token.lstrip, token.rstrip, token.normalized, token.special)
-
-
-def _is_byte_level(backend: Tokenizer) -> bool:
-    """Whether a token's text is a plain byte string, so that a text is the concatenation of its tokens' bytes."""
-    if backend.decoder is None:
-        return False
-    shape = json.loads(backend.decoder.__getstate__())
-    steps = shape["decoders"] if shape["type"] == "Sequence" else [shape]
-    kinds = [step["type"] for step in steps]
-    return kinds in (["ByteLevel"], ["ByteLevel", "Fuse"])
 
 
 def _pre_tokenizer_kinds(backend: Tokenizer) -> set[str]:

@@ -84,7 +84,7 @@ def _exaone() -> tuple[Tokenizer, dict[str, Any]]:
     specials = ("[PAD]", "[BOS]", "[|endofturn|]", "[|system|]", "[|user|]", "[|assistant|]", "[|tool|]")
     tokenizer = _byte_level(_split_words(), specials_first=specials)
     tokenizer.add_tokens([AddedToken("<think>", normalized=False), AddedToken("</think>", normalized=False)])
-    return tokenizer, {"bos_token": {"content": "[BOS]"}, "eos_token": "[|endofturn|]", "pad_token": "[PAD]"}
+    return tokenizer, {"bos_token": {"__type": "AddedToken", "content": "[BOS]"}, "eos_token": "[|endofturn|]", "pad_token": "[PAD]"}
 
 
 def _smollm2() -> tuple[Tokenizer, dict[str, Any]]:
