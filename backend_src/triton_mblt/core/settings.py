@@ -43,6 +43,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     worker_memory_mb: int | None = None
     drain_s: float = 3.0
     trust_remote_code: bool = False
+    admin_key_file: str = ""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     @property

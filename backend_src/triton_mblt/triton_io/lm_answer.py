@@ -1,0 +1,57 @@
+"""What the LM says about one request, as Triton responses: one per piece of text, vllm_backend's names and shapes."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from triton_mblt.core.events import Output
+from triton_mblt.core.request import OutputOptions
+from triton_mblt.triton_io import wire
+from triton_mblt.triton_io.sender import Responder
+
+
+class Answer:
+    """Turns outputs into responses, on the lane of its request. `echo` leads the first response."""
+
+    def __init__(self, responder: Responder, wanted: OutputOptions, echo: str, with_logprobs: bool) -> None:
+        self._responder = responder
+        self._wanted = wanted
+        self._echo = echo
+        self._with_logprobs = with_logprobs
+
+    def send(self, output: Output) -> None:
+        if output.error is not None:
+            self._responder.fail(output.error)
+            return
+        text, self._echo = self._echo + output.text, ""
+        self._responder.send([wire.text_tensor("text_output", text), *self._more(output)], final=output.final)
+
+    def _more(self, output: Output) -> list[Any]:
+        """The outputs that the caller asked for. Counts, ids and logprobs are those of this response alone."""
+        wanted = self._wanted
+        more = []
+        if wanted.finish_reason:
+            more.append(wire.text_tensor("finish_reason", str(output.finish_reason)))
+        if wanted.cumulative_logprob:
+            total = math.nan if output.cumulative_logprob is None else output.cumulative_logprob
+            more.append(wire.float_tensor("cumulative_logprob", total))
+        if wanted.logprobs:
+            more.append(wire.text_tensor("logprobs", logprobs_json(output) if self._with_logprobs else "null"))
+        if wanted.num_input_tokens:
+            more.append(wire.count_tensor("num_input_tokens", output.num_input_tokens))
+        if wanted.num_output_tokens:
+            more.append(wire.count_tensor("num_output_tokens", len(output.token_ids)))
+        if wanted.token_ids:
+            more.append(wire.ids_tensor("token_ids", output.token_ids))
+        return more
+
+
+def logprobs_json(output: Output) -> str:
+    """A list with one object per token: token id to its logprob, its rank (from 1) and its text."""
+    tokens = [
+        {str(one.token_id): {"logprob": one.logprob, "rank": one.rank, "decoded_token": one.text} for one in candidates}
+        for candidates in output.logprobs or ()
+    ]
+    return json.dumps(tokens, ensure_ascii=False)
