@@ -1,8 +1,8 @@
 """An engine whose answers can be computed by hand, for tests of the worker process; loaded as `fake_engine:FakeEngine`.
 
 Token i of an answer is (sum of the prompt + i) modulo the vocabulary, its text is "<token> ". Every step gives each
-open request one token. The setting `model` says how loading goes; the first token of a prompt says what happens in the step
-that sees it.
+open request one token. The setting `model` says how loading goes; the first token of a prompt says what happens in
+the step that sees it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def answer(prompt: list[int], count: int) -> list[int]:
 class FakeEngine:
     def __init__(self, settings: Settings) -> None:
         self.info = ModelInfo(
-            name=settings.name, vocab_size=VOCAB, max_model_len=MAX_MODEL_LEN, slots=8, prefill_chunk=128, logits="last",
+# Settings.model. Also "count:<file>": an NpuFault at the first load, when there is no such file; then it loads.
             eos_token_ids=(0,), device="fake",
         )  # fmt: skip
         self._open: dict[int, GenerateRequest] = {}

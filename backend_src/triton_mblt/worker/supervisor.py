@@ -110,7 +110,7 @@ class Keeper:
             if loss.permanent:
                 return
             fruitless = 0 if fruitful else fruitless + 1
-            self._closing.wait(_delay_s(self._settings, fruitless))
+            self._closing.wait(restart_delay_s(self._settings, fruitless))
         self.state = "closed"
 
     def _one_life(self) -> tuple[Loss, bool]:
@@ -208,7 +208,7 @@ def _load_loss(cause: ErrorInfo, permanent: bool) -> Loss:
     return Loss(error, cause, permanent)
 
 
-def _delay_s(settings: Settings, fruitless: int) -> float:
+def restart_delay_s(settings: Settings, fruitless: int) -> float:
     """No wait after a useful life or one useless one; then `worker_backoff_s`, doubled up to `worker_backoff_max_s`."""
     if fruitless <= 1:
         return 0.0

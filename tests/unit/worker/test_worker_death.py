@@ -82,11 +82,13 @@ with running() as service:
     )
     try:
         assert stub.stdout is not None
+        assert stub.stdin is not None
         worker = int(stub.stdout.readline())
         assert _alive(worker)
     finally:
         stub.kill()
-        stub.communicate()
+        stub.wait()
+        stub.stdin.close()
     _eventually(lambda: not _alive(worker), limit_s=2.0)
 
 
