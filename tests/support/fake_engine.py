@@ -39,8 +39,8 @@ def answer(prompt: list[int], count: int) -> list[int]:
 class FakeEngine:
     def __init__(self, settings: Settings) -> None:
         self.info = ModelInfo(
-# Settings.model. Also "count:<file>": an NpuFault at the first load, when there is no such file; then it loads.
-            eos_token_ids=(0,), device="fake",
+            name=settings.name, vocab_size=VOCAB, max_model_len=MAX_MODEL_LEN, slots=8, prefill_chunk=128,
+            logits="last", eos_token_ids=(0,), device="fake",
         )  # fmt: skip
         self._open: dict[int, GenerateRequest] = {}
         self._sent: dict[int, int] = {}
