@@ -20,7 +20,7 @@ from triton_mblt.core.errors import ConfigError
 from triton_mblt.core.settings import Settings, process_environment
 from triton_mblt.worker.protocol import Channel, Start, ToStub, ToWorker, stub_end
 
-PRODUCT_ENGINE = "triton_mblt.engine.engine:Engine"
+PRODUCT_ENGINE = "triton_mblt.engine.load"
 _PACKAGE_ROOT = Path(triton_mblt.__file__).resolve().parent.parent
 # The folder of the emulator's package `qbruntime`, named by place, so that a stub imports nothing of the emulator.
 _EMULATOR_SITE = _PACKAGE_ROOT / "triton_mblt" / "emulator" / "site"
