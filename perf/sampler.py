@@ -28,7 +28,7 @@ from triton_mblt.engine.sampler import RowSampler, Sampled, sample
 Floats = npt.NDArray[np.float32]
 
 ROOT = Path(__file__).resolve().parent.parent
-BANK = ROOT / "backend_src/triton_mblt/emulator/site/qbruntime/data/logits_bank.npz"
+BANK = ROOT / "backend_src/triton_mblt/emulator/site/qbruntime/data/logits_smollm2.npz"
 SIZES = ((1, 49_152), (16, 49_152), (1, 128_256), (16, 128_256))
 CASES = {
     "greedy": SamplingParams(temperature=0.0),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 class BadWords:
-    """Watches one answer. A banned run of one token is never allowed; a longer one only lacks its last token."""
+    """Watches one answer. Runs of one token are always banned, longer ones at their last token; empty ones ignored."""
 
     __slots__ = ("_always", "_by_previous", "_longest", "_tail")
 
@@ -17,7 +17,7 @@ class BadWords:
         for run in runs:
             if len(run) > 1:
                 self._by_previous.setdefault(run[-2], []).append((list(run[:-1]), run[-1]))
-        self._longest = max((len(run) - 1 for run in runs), default=0)
+        self._longest = max((len(run) - 1 for run in runs if run), default=0)
         self._tail: list[int] = []
 
     def accept(self, token: int) -> None:

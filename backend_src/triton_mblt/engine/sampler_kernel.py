@@ -88,11 +88,10 @@ def top_ids(values: Floats, k: int) -> Ids:
 
 def _at_most_kth_largest(values: Floats, k: int) -> float:
     """A lower bound of the k-th largest value, usually close: the k-th largest of column maxima (k different words)."""
-    rows, rest = divmod(values.size, _COLUMNS)
+    rows = values.size // _COLUMNS
     if k > _MAX_COLUMN_K or rows < 2:
         return float(np.partition(values, values.size - k)[values.size - k])
     maxima = values[: rows * _COLUMNS].reshape(rows, _COLUMNS).max(axis=0)
-    np.maximum(maxima[:rest], values[rows * _COLUMNS :], out=maxima[:rest])
     return float(np.partition(maxima, _COLUMNS - k)[_COLUMNS - k])
 
 

@@ -43,7 +43,9 @@ LOGITS = np.log(np.array([0.30, 0.05, 0.20, 0.02, 0.25, 0.10, 0.08], dtype=np.fl
         ({"min_p": 0.3}, [0.30, 0, 0.20, 0, 0.25, 0.10, 0]),
         # The nucleus is taken of what top_k left: 0.30 and 0.25 are 11/15 of it.
         ({"top_k": 3, "top_p": 0.7}, [0.30, 0, 0, 0, 0.25, 0, 0]),
-        # And of the tempered distribution.
+        # min_p compares with the best word that is allowed.
+        ({"allowed_token_ids": (1, 3, 5), "min_p": 0.3}, [0, 0.05, 0, 0, 0, 0.10, 0]),
+        # The nucleus is of the tempered distribution.
         ({"temperature": 0.5, "top_p": 0.9}, [0.09, 0, 0.04, 0, 0.0625, 0, 0]),
     ],
 )

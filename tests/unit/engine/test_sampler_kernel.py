@@ -13,10 +13,14 @@ TOLERANCE = 1e-5  # of the total weight: the kernel adds float32 weights, the re
 
 
 def kept_ids(logits, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0):
+    """The ids that the kernel keeps, their shares checked against an exact softmax over them."""
     found = kernel.find_candidates(logits, float(logits.max()), temperature, top_k, top_p, min_p)
     ids = np.arange(logits.size) if found.ids is None else found.ids
     assert (np.diff(ids) > 0).all()
-    return set(ids[found.weights > 0].tolist())
+    kept, weights = ids[found.weights > 0], found.weights[found.weights > 0].astype(np.float64)
+    shares = np.exp((logits[kept].astype(np.float64) - float(logits.max())) / temperature)
+    assert np.allclose(weights / weights.sum(), shares / shares.sum(), rtol=1e-4, atol=1e-12)
+    return set(kept.tolist())
 
 
 def full_sort(logits, temperature, top_k, top_p, min_p, slack):
@@ -79,6 +83,7 @@ LARGE_ROWS = {
     "mostly_masked": lambda rng, size: np.where(rng.random(size) < 0.999, -np.inf, rng.integers(0, 50, size) / 8),
     # The likely words all fall in one column of the maxima and between the sampled words.
     "one_column": lambda rng, size: np.where(np.arange(size) % 4096 == 1, 9.0, rng.integers(0, 16, size) / 8),
+    "only_in_sample": lambda rng, size: rng.integers(0, np.where(np.arange(size) % (size // 2048), 2, 40), size) / 8,
     "not_in_sample": lambda rng, size: np.where(np.arange(size) % (size // 2048), rng.integers(0, 64, size) / 8, 0.0),
 }  # fmt: skip
 
