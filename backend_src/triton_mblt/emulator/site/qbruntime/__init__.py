@@ -1,3 +1,4 @@
+# ruff: noqa: F401 - the names of the vendor's module
 """The emulated Mobilint NPU runtime: a stand-in for the vendor's module `qbruntime` 1.5.0, for language models.
 
 Put the folder above this package first on PYTHONPATH and any user of the real module runs without a card. It has the

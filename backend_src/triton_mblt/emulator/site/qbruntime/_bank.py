@@ -1,7 +1,7 @@
 """Logits to play in latency mode: curves of recorded SmolLM2 steps for any vocabulary, and a flat adversarial set.
 
 A recorded curve is a step's logits sorted from high to low, kept at some ranks (see `record_logits.py`). For another
-vocabulary size the best words keep their logits and the tail is stretched with its probability mass kept, so the entropy
+vocabulary size the best words keep their logits and the tail is stretched with its mass kept, so the entropy
 stays that of the recording.
 """
 
@@ -44,4 +44,5 @@ def recorded_curves(vocab: int) -> Bank:
     # A tail of n words where m were recorded: each word is worth m/n of a recorded one.
     share = np.where(wanted < head, 0.0, np.log(stretch))
     curves = np.stack([np.interp(source, ranks, curve) for curve in points])
-    return (curves + share + _BEST).astype(np.float32)
+    bank: Bank = (curves + share + _BEST).astype(np.float32)
+    return bank

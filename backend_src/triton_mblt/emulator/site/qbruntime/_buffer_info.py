@@ -10,7 +10,7 @@ _Shape = tuple[int, int, int]
 
 
 class BufferInfo:
-    """Sizes in elements. `max_width`: most tokens (rows of an output) of one call; `max_cache_size`: KV capacity in tokens."""
+    """Sizes in elements. `max_width`: most tokens (of an output: rows) of one call; `max_cache_size`: KV capacity."""
 
     def __init__(
         self,

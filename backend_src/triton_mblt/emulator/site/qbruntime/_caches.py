@@ -1,4 +1,4 @@
-"""The KV interface of a launched model: whole slots and single caches, from memory and files, with the native checks."""
+"""The KV interface of a launched model: whole slots and single caches, in memory and files, natively checked."""
 
 from __future__ import annotations
 
@@ -25,25 +25,24 @@ def load(device: Launched, bufs: Sequence[bytes], cache_id: int) -> None:
     slot, infos = _slot(device, cache_id), _describe.cache_infos(device.artefact)
     if len(bufs) != len(infos):
         raise failure("Model_NumCacheMismatched", f"expected {len(infos)} caches, got {len(bufs)}")
-    blobs = [_blob(info, buf) for info, buf in zip(infos, bufs)]
+    blobs = [_blob(info, buf) for info, buf in zip(infos, bufs, strict=True)]
     device.load(slot, blobs)
 
 
 def dump_to(device: Launched, directory: str, cache_id: int) -> None:
     """All caches of a slot as files. Error Model_FailedToFindDirectory."""
     folder = _folder(directory)
-    for info, blob in zip(_describe.cache_infos(device.artefact), dump(device, cache_id)):
+    for info, blob in zip(_describe.cache_infos(device.artefact), dump(device, cache_id), strict=True):
         _file(folder, info).write_bytes(blob)
 
 
 def load_from(device: Launched, directory: str, cache_id: int) -> None:
     """All caches of a slot from files. Errors: Model_FailedToFindDirectory, Model_FailedToOpenCacheFile."""
-    folder, blobs = _folder(directory), []
-    for info in _describe.cache_infos(device.artefact):
-        try:
-            blobs.append(_file(folder, info).read_bytes())
-        except OSError as error:
-            raise failure("Model_FailedToOpenCacheFile", f"{_file(folder, info)}: {error.strerror}") from error
+    folder = _folder(directory)
+    try:
+        blobs = [_file(folder, info).read_bytes() for info in _describe.cache_infos(device.artefact)]
+    except OSError as error:
+        raise failure("Model_FailedToOpenCacheFile", str(error)) from error
     load(device, blobs, cache_id)
 
 
@@ -66,7 +65,7 @@ def load_one(device: Launched, buf: bytes, key: Key, value: str, cache_id: int) 
 def _slot(device: Launched, cache_id: int) -> int:
     slot = int32(cache_id, "cache_id")
     if not 0 <= slot < device.artefact.batch:
-        raise failure("Model_InvalidBatchParam", f"cache_id ({slot}) exceeds maximum batch size ({device.artefact.batch})")
+        raise failure("Model_InvalidBatchParam", f"cache_id {slot} is outside 0..{device.artefact.batch - 1}")
     return slot
 
 

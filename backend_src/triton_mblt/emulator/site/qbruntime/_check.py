@@ -28,14 +28,14 @@ def fits(given: Shape, declared: Shape) -> bool:
     if len(given) not in (len(declared), len(declared) + 1):
         return False
     inner = given[len(given) - len(declared) :]
-    return all(have % want == 0 and (want < 0 or have == want) for have, want in zip(inner, declared))
+    return all(have % want == 0 and (want < 0 or have == want) for have, want in zip(inner, declared, strict=True))
 
 
 def layout(inputs: Sequence[Array], declared: Sequence[Shape]) -> tuple[bool, bool]:
     """Whether the inputs fit as (height-width-channel, channel-first). ValueError when neither."""
     if len(inputs) == len(declared):
-        hwc = all(fits(array.shape, shape) for array, shape in zip(inputs, declared))
-        chw = all(fits(array.shape, (shape[2], *shape[:2])) for array, shape in zip(inputs, declared))
+        hwc = all(fits(array.shape, shape) for array, shape in zip(inputs, declared, strict=True))
+        chw = all(fits(array.shape, (shape[2], *shape[:2])) for array, shape in zip(inputs, declared, strict=True))
         if hwc or chw:
             return hwc, chw
     raise ValueError("Input shape is invalid.")
@@ -56,7 +56,7 @@ def check_outputs(outputs: Sequence[Array], declared: Sequence[Shape], dtype: np
     """ValueError unless the caller's output arrays have the declared number, type and shapes."""
     if len(outputs) != len(declared):
         raise ValueError("The number of outputs is different.")
-    for output, shape in zip(outputs, declared):
+    for output, shape in zip(outputs, declared, strict=True):
         if output.dtype != dtype:
             raise ValueError("Output dtype mismatch.")
         if output.shape != shape:

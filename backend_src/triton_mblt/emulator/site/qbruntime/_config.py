@@ -1,9 +1,10 @@
+# ruff: noqa: B006 - the vendor's signatures
 """`ModelConfig`: which cores a model uses and how, with the runtime's rules for setting it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, overload
+from typing import Any
 
 from . import _log
 from ._enums import CLUSTERS, LOCAL_CORES, Cluster, CoreAllocationPolicy, CoreMode
@@ -31,12 +32,6 @@ class ModelConfig:
         self._become(CoreMode.Auto, slots=-1)
         return True
 
-    @overload
-    def set_single_core_mode(self, num_cores: int) -> bool: ...
-
-    @overload
-    def set_single_core_mode(self, core_ids: list[CoreId]) -> bool: ...
-
     def set_single_core_mode(self, num_cores: Any = None, core_ids: Any = None) -> bool:
         """Each core runs whole inferences. Give a number (deprecated) or a list of local cores, in either place.
 
@@ -52,7 +47,7 @@ class ModelConfig:
         """Deprecated predecessor of `set_global4_core_mode`."""
         return self._by_clusters(CoreMode.Global, clusters)
 
-    def set_global4_core_mode(self, clusters: list[Cluster] = list(CLUSTERS)) -> bool:  # noqa: B006 - vendor's signature
+    def set_global4_core_mode(self, clusters: list[Cluster] = list(CLUSTERS)) -> bool:
         """Four cores of each listed cluster work together on one inference."""
         return self._by_clusters(CoreMode.Global4, clusters)
 
@@ -65,7 +60,7 @@ class ModelConfig:
         """The mode set last."""
         return self._mode
 
-    def set_multi_core_mode(self, clusters: list[Cluster] = list(CLUSTERS)) -> bool:  # noqa: B006 - vendor's signature
+    def set_multi_core_mode(self, clusters: list[Cluster] = list(CLUSTERS)) -> bool:
         """Four cores of a cluster share a batch of four."""
         return self._by_clusters(CoreMode.Multi, clusters)
 

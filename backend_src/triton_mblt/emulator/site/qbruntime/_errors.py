@@ -10,18 +10,53 @@ from . import _log
 DOCS = "https://docs.mobilint.com/v1.5/doxygen/html_en/group__CPPAPI.html"
 
 STATUSES = frozenset(
-    """
-    Acc_AmbiguousDevice Acc_CoreAlreadyInUse Acc_DeviceNotFound Acc_NPUTimeout Acc_NoSuchModel Acc_UnknownDevice
-    BadAlloc Driver_FailedToAllocateHostMemory Driver_FailedToAllocateModelMemory Driver_FailedToClaimCores
-    Driver_FailedToLockCore Driver_FailedToPostInfer Driver_FailedToReadMemoryBuffer Driver_FailedToWaitDone
-    Driver_FailedToWriteMemoryBuffer Driver_NotInitialized Driver_WaitDoneTimeout Future_NotValid InternalError
-    Model_AlreadyLaunched Model_AsyncPipelineNotAlive Model_BrokenMXQ Model_BufferSizeMismatched Model_CacheNotFound
-    Model_CacheOverflow Model_DtypeMismatched Model_FailedToAllocMemory Model_FailedToFindDirectory
-    Model_FailedToLoadMXQ Model_FailedToOpenCacheFile Model_InvalidBatchParam Model_InvalidVariantIdx
-    Model_IsNotSupportedHardware Model_MXQAndModelConfigNotMatch Model_NoCache Model_NoTargetCores Model_NotAlive
-    Model_NotLaunched Model_NotSupported Model_NumCacheMismatched Model_PredictError Model_ShapeMismatched
-    Model_TaskQueueClosed Model_TaskQueueTimeout NotImplemented
-    """.split()
+    {
+        "Acc_AmbiguousDevice",
+        "Acc_CoreAlreadyInUse",
+        "Acc_DeviceNotFound",
+        "Acc_NPUTimeout",
+        "Acc_NoSuchModel",
+        "Acc_UnknownDevice",
+        "BadAlloc",
+        "Driver_FailedToAllocateHostMemory",
+        "Driver_FailedToAllocateModelMemory",
+        "Driver_FailedToClaimCores",
+        "Driver_FailedToLockCore",
+        "Driver_FailedToPostInfer",
+        "Driver_FailedToReadMemoryBuffer",
+        "Driver_FailedToWaitDone",
+        "Driver_FailedToWriteMemoryBuffer",
+        "Driver_NotInitialized",
+        "Driver_WaitDoneTimeout",
+        "Future_NotValid",
+        "InternalError",
+        "Model_AlreadyLaunched",
+        "Model_AsyncPipelineNotAlive",
+        "Model_BrokenMXQ",
+        "Model_BufferSizeMismatched",
+        "Model_CacheNotFound",
+        "Model_CacheOverflow",
+        "Model_DtypeMismatched",
+        "Model_FailedToAllocMemory",
+        "Model_FailedToFindDirectory",
+        "Model_FailedToLoadMXQ",
+        "Model_FailedToOpenCacheFile",
+        "Model_InvalidBatchParam",
+        "Model_InvalidVariantIdx",
+        "Model_IsNotSupportedHardware",
+        "Model_MXQAndModelConfigNotMatch",
+        "Model_NoCache",
+        "Model_NoTargetCores",
+        "Model_NotAlive",
+        "Model_NotLaunched",
+        "Model_NotSupported",
+        "Model_NumCacheMismatched",
+        "Model_PredictError",
+        "Model_ShapeMismatched",
+        "Model_TaskQueueClosed",
+        "Model_TaskQueueTimeout",
+        "NotImplemented",
+    }
 )
 
 

@@ -1,8 +1,9 @@
 """Faults on demand: which are armed in this process, and what they do to the next call.
 
-Faults come as JSON objects from MBLT_EMULATOR_FAULTS at the start and from `<run_dir>/<pid>.faults.json`, which is read
-again when it changes. Common fields: "kind"; "at_call" (number of a call, 1 is the first of the process) or "after"
-(so many calls later than it was seen; default 0, the next one); "times" (how often; default once, null for ever); "id".
+Faults come as JSON objects from MBLT_EMULATOR_FAULTS (a list) at the start, and from `<run_dir>/<pid>.faults.json`
+({"started": of the process as in its counters, "faults": [...]}), which is read again when it changes. Common fields:
+"kind"; "at_call" (number of a call, 1 is the first of the process) or "after" (so many calls later than it was seen;
+default 0, the next one); "times" (how often; default once, null for ever); "id".
     raise           "status": a status name of the runtime
     hang            "seconds": added to the call
     slow            "factor": of the nominal time; "times" defaults to null
@@ -25,8 +26,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from . import _log
 from ._errors import STATUSES
 from ._options import OptionError, options
+from ._records import start_ticks
 
 _KINDS: dict[str, dict[str, tuple[type, ...]]] = {
     "raise": {"status": (str,)},
@@ -90,7 +93,7 @@ class FaultBoard:
         self._path = path
         self._seen: set[str] = set()
         self._armed: list[Fault] = []
-        self._mtime = 0
+        self._version = (0, 0, 0)
         self._numbers = {"call": 1, "dump": 1}  # of the next one
         self._lock = threading.Lock()
         if initial:
@@ -108,7 +111,8 @@ class FaultBoard:
         """Whether the device is gone now, seen from outside a call."""
         with self._lock:
             self._refresh()
-            return any([self._hit(fault) for fault in list(self._armed) if fault.kind == "device_missing"])
+            hits = [self._hit(fault) for fault in list(self._armed) if fault.kind == "device_missing"]
+            return any(hits)
 
     def _next(self, what: str, wanted: Callable[[Fault], bool]) -> list[Fault]:
         with self._lock:
@@ -128,16 +132,28 @@ class FaultBoard:
 
     def _refresh(self) -> None:
         try:
-            mtime = self._path.stat().st_mtime_ns
+            found = os.stat(self._path)  # noqa: PTH116 - on every call, and the quicker one
         except FileNotFoundError:
             return
-        if mtime == self._mtime:
+        version = (found.st_mtime_ns, found.st_ino, found.st_size)
+        if version == self._version:
             return
-        self._mtime = mtime
-        faults = _parse_list(self._path.read_text(encoding="utf-8"), str(self._path))
+        self._version = version
+        faults = self._read()
         listed = {fault.id for fault in faults}
         self._armed = [fault for fault in self._armed if not fault.id or fault.id in listed]
         self._arm([fault for fault in faults if fault.id not in self._seen])
+
+    def _read(self) -> list[Fault]:
+        """The faults of the file; none when it was written for an earlier process of this pid."""
+        try:
+            raw = json.loads(self._path.read_text(encoding="utf-8"))
+            if raw["started"] != start_ticks(os.getpid()):
+                return []
+            return [parse_fault(item) for item in raw["faults"]]
+        except (ValueError, KeyError, TypeError) as error:
+            _log.error(f"{self._path}: {error!r}")
+            return []
 
     def _arm(self, faults: Iterable[Fault]) -> None:
         for fault in faults:

@@ -16,7 +16,7 @@ from ._errors import failure
 from ._faults import Fault, board
 from ._kernel import Kernel, Row
 from ._latency import LatencyKernel
-from ._options import OptionError, options
+from ._options import options
 from ._pace import wait_until
 from ._profile import load_profile
 from ._stats import stats
@@ -29,19 +29,17 @@ class Launched:
     """Owns the kernel and the lock of one launched model."""
 
     def __init__(self, artefact: Artefact) -> None:
-        """Load the kernel that the options ask for. Errors: Model_BrokenMXQ, InternalError for senseless options."""
+        """Load the kernel that the options ask for. Errors: Model_BrokenMXQ; OptionError for senseless options."""
         self.artefact = artefact
         self.cache_lock = threading.RLock()
         self._free_ns = 0  # when the device finished its last call
+        self._profile = load_profile(options().profile) if options().paces else None
+        self._stats = stats(options().run_dir)
+        self._board = board()
         try:
-            self._profile = load_profile(options().profile) if options().paces else None
             self._kernel = _make_kernel(artefact)
-            self._stats = stats(options().run_dir)
-            self._board = board()
         except ArtefactError as error:
             raise failure("Model_BrokenMXQ", str(error)) from error
-        except OptionError as error:
-            raise failure("InternalError", str(error)) from error
 
     def call(self, begin_ns: int, tokens: Logits, rows: Sequence[Row]) -> Logits:
         """Run one checked call that its caller began at `begin_ns`. tokens: [T, H]. Returns logits [lines, V]."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import Any, SupportsInt
+from typing import Any, SupportsIndex, SupportsInt
 
 
 def int32(value: Any, name: str) -> int:
@@ -24,10 +24,8 @@ def uint64(value: Any, name: str) -> int:
 def _integer(value: Any, name: str, least: int, most: int) -> int:
     if isinstance(value, float) or not isinstance(value, SupportsInt):
         raise TypeError(f"{name} must be an integer, got {type(value).__name__}")
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = int(value)  # np.float32 goes this way: the native layer truncates it without a word
+    # np.float32 has no index: the native layer truncates it without a word.
+    number = operator.index(value) if isinstance(value, SupportsIndex) else int(value)
     if not least <= number <= most:
         raise TypeError(f"{name} is {number}, outside {least}..{most}")
     return number

@@ -2,7 +2,7 @@
 
 A profile is a JSON object; `kind` chooses the rule, every other field has the unit in its name:
     {"kind": "chunked", "chunk_tokens": 128, "prefill_ms_per_chunk": 60, "decode_ms_per_call": 20}
-        each row of more than one token costs its started chunks; rows of one token cost one decode, however many there are;
+        each row of more than one token costs its started chunks; rows of one token cost one decode together;
         a call with both costs both.
     {"kind": "linear", "prefill_ms_per_token": 0.5, "decode_ms_per_token": 20, "cores": 8, "call_ms": 0}
         a row costs its tokens; rows run side by side, row `cache_id` on core `cache_id` modulo `cores`.
@@ -88,7 +88,7 @@ def load_profile(name: str) -> Profile:
 
 def parse_profile(raw: Any, name: str) -> Profile:
     """A profile from its JSON value. Raises OptionError."""
-    kind = raw.get("kind") if isinstance(raw, dict) else None
+    kind = str(raw.get("kind")) if isinstance(raw, dict) else ""
     if kind not in _FIELDS:
         raise OptionError(f'profile {name}: "kind" must be one of {", ".join(_FIELDS)}')
     fields = {**_FIELDS[kind], **_TRANSFERS}

@@ -79,9 +79,10 @@ class Stats:
             )
 
     def remove(self) -> None:
-        """Take the file away; does nothing in a forked child."""
+        """Take the file and that of injected faults away; does nothing in a forked child."""
         if os.getpid() == self._pid:
             self._path.unlink(missing_ok=True)
+            self._path.with_suffix(".faults.json").unlink(missing_ok=True)
 
     def _put(self, counters: Counters) -> None:
         self._now = counters

@@ -1,3 +1,4 @@
+# ruff: noqa: ARG002, B006 - the vendor's signatures
 """The methods of `Model` that language models do not need: they exist, and say NotImplemented."""
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class UnsupportedMethods:
         self,
         inputs: list[Buffer],
         outputs: list[Buffer],
-        shape: list[list[int]] = [],  # noqa: B006 - vendor's signature
+        shape: list[list[int]] = [],
         cache_size: int = 0,
     ) -> None:
         """Not on the emulated NPU."""
@@ -87,7 +88,7 @@ class UnsupportedMethods:
         self,
         inputs: list[_Array],
         input_bufs: list[Buffer],
-        seqlens: list[list[int]] = [],  # noqa: B006 - vendor's signature
+        seqlens: list[list[int]] = [],
     ) -> None:
         """Not on the emulated NPU."""
         raise unavailable("buffer inference")
@@ -96,16 +97,16 @@ class UnsupportedMethods:
         self,
         output_bufs: list[Buffer],
         outputs: list[_Array],
-        seqlens: list[list[int]] = [],  # noqa: B006 - vendor's signature
+        seqlens: list[list[int]] = [],
     ) -> None:
         """Not on the emulated NPU."""
         raise unavailable("buffer inference")
 
-    def acquire_input_buffer(self, seqlens: list[list[int]] = []) -> list[Buffer]:  # noqa: B006 - vendor's signature
+    def acquire_input_buffer(self, seqlens: list[list[int]] = []) -> list[Buffer]:
         """Not on the emulated NPU."""
         raise unavailable("buffer inference")
 
-    def acquire_output_buffer(self, seqlens: list[list[int]] = []) -> list[Buffer]:  # noqa: B006 - vendor's signature
+    def acquire_output_buffer(self, seqlens: list[list[int]] = []) -> list[Buffer]:
         """Not on the emulated NPU."""
         raise unavailable("buffer inference")
 

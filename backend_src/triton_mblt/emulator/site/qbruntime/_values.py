@@ -65,7 +65,7 @@ class CoreId:
 
     @cluster.setter
     def cluster(self, value: Cluster) -> None:
-        self._cluster = _member(value, Cluster)
+        self._cluster: Cluster = _member(value, Cluster)
 
     @property
     def core(self) -> Core:
@@ -74,7 +74,7 @@ class CoreId:
 
     @core.setter
     def core(self, value: Core) -> None:
-        self._core = _member(value, Core)
+        self._core: Core = _member(value, Core)
 
     def _key(self) -> tuple[int, int]:
         return self._cluster.value, self._core.value
@@ -93,8 +93,8 @@ class Buffer:
     """A block of bytes in the NPU's own layout. Exists for its name; language models do not use it."""
 
     def __init__(self, _buffer: Buffer | None = None) -> None:
-        self.size = 0 if _buffer is None else _buffer.size
-        self._bytes = b"" if _buffer is None else _buffer._bytes
+        self.size: int = 0 if _buffer is None else _buffer.size
+        self._bytes: bytes = b"" if _buffer is None else _buffer._bytes
 
     def set_buffer(self, arr: np.ndarray[Any, Any]) -> None:
         """Take the bytes of `arr`."""

@@ -1,9 +1,10 @@
+# ruff: noqa: ARG002 - the vendor's signatures
 """`Accelerator`: an opened device. Several may be opened on one device; models are independent of each other."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
@@ -17,19 +18,10 @@ __all__ = ["Accelerator"]
 
 
 class Accelerator:
-    """An emulated NPU, opened by name (case-insensitive) and number. Only `Accelerator(name, number)` is unambiguous."""
-
-    @overload
-    def __init__(self, dev_no: int = 0) -> None: ...
-
-    @overload
-    def __init__(self, device_name: str = "auto") -> None: ...
-
-    @overload
-    def __init__(self, device_name: str = "auto", dev_no: int = 0) -> None: ...
+    """An emulated NPU, opened by name (case-insensitive) and number."""
 
     def __init__(self, device_name: Any = "auto", dev_no: Any = 0) -> None:
-        """Open a device. Errors: Acc_* and Driver_NotInitialized as `_device.resolve` says; TypeError for other types."""
+        """Open a device. Errors: as `_device.resolve` says; TypeError for other types."""
         if isinstance(device_name, int):
             dev_no, device_name = device_name, "auto"
         if not isinstance(device_name, str):

@@ -1,3 +1,4 @@
+# ruff: noqa: ARG002 - the vendor's signatures
 """`Future`: the result of an asynchronous inference, which language models do not have. One is never valid here."""
 
 from __future__ import annotations

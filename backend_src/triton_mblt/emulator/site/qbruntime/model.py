@@ -1,3 +1,4 @@
+# ruff: noqa: ARG002 - the vendor's signatures
 """`Model`: an artefact, its configuration and, once launched, its emulated device; and `load`."""
 
 from __future__ import annotations
@@ -46,7 +47,10 @@ class Model(UnsupportedMethods):
     _acc: Accelerator | None
 
     def __init__(self, path: str, model_config: ModelConfig | None = None) -> None:
-        """Read and check an artefact; no device needed. Errors: Model_FailedToLoadMXQ, Model_MXQAndModelConfigNotMatch."""
+        """Read and check an artefact; no device needed.
+
+        Errors: Model_FailedToLoadMXQ, Model_MXQAndModelConfigNotMatch.
+        """
         if not isinstance(path, str):
             raise TypeError(f"path must be a str, got {type(path).__name__}")
         try:
@@ -62,7 +66,10 @@ class Model(UnsupportedMethods):
         self._device: Launched | None = None
 
     def launch(self, acc: Accelerator) -> None:
-        """Load the model onto the device. Errors: Model_AlreadyLaunched, Model_BrokenMXQ, Model_IsNotSupportedHardware."""
+        """Load the model onto the device.
+
+        Errors: Model_AlreadyLaunched, Model_BrokenMXQ, Model_IsNotSupportedHardware.
+        """
         if not isinstance(acc, Accelerator):
             raise TypeError(f"acc must be an Accelerator, got {type(acc).__name__}")
         if self._device is not None:
@@ -89,8 +96,8 @@ class Model(UnsupportedMethods):
     ) -> list[_Array] | None:
         """Run embeddings float32 (1, T, H) or (1, 1, T, H) and return [logits], or fill `outputs` and return None.
 
-        One slot: `cache_size` tokens are before these. Several: `params` has one entry per row, rows packed in order, and
-        `cache_size` is not used. Logits have the input's rank, (.., rows, V); batched ones are (rows, V) for the last
+        One slot: `cache_size` tokens are before these. Several: `params` has one entry per row, rows packed in order,
+        and `cache_size` is not used. Logits have the input's rank, (.., rows, V); batched ones are (rows, V) for last
         positions and (1, T, V) for all. Errors: ValueError and TypeError as in the vendor's Python layer, otherwise
         QbRuntimeError: Model_NotLaunched, Model_ShapeMismatched, Model_DtypeMismatched, Model_InvalidBatchParam,
         Model_CacheOverflow, Model_NotSupported.

@@ -1,3 +1,4 @@
+# ruff: noqa: ARG002, B006 - the vendor's signatures
 """`ModelVariantHandle`: the view of one variant of a model. Emulated models have exactly one."""
 
 from __future__ import annotations
@@ -66,11 +67,11 @@ class ModelVariantHandle:
         """Float32."""
         return DataType.Float32
 
-    def acquire_input_buffer(self, seqlens: list[list[int]] = []) -> list[Buffer]:  # noqa: B006 - vendor's signature
+    def acquire_input_buffer(self, seqlens: list[list[int]] = []) -> list[Buffer]:
         """Not on the emulated NPU."""
         raise unavailable("buffer inference")
 
-    def acquire_output_buffer(self, seqlens: list[list[int]] = []) -> list[Buffer]:  # noqa: B006 - vendor's signature
+    def acquire_output_buffer(self, seqlens: list[list[int]] = []) -> list[Buffer]:
         """Not on the emulated NPU."""
         raise unavailable("buffer inference")
 
@@ -90,7 +91,7 @@ class ModelVariantHandle:
         self,
         inputs: list[_Array],
         input_bufs: list[Buffer],
-        seqlens: list[list[int]] = [],  # noqa: B006 - vendor's signature
+        seqlens: list[list[int]] = [],
     ) -> None:
         """Not on the emulated NPU."""
         raise unavailable("buffer inference")
@@ -99,7 +100,7 @@ class ModelVariantHandle:
         self,
         output_bufs: list[Buffer],
         outputs: list[_Array],
-        seqlens: list[list[int]] = [],  # noqa: B006 - vendor's signature
+        seqlens: list[list[int]] = [],
     ) -> None:
         """Not on the emulated NPU."""
         raise unavailable("buffer inference")

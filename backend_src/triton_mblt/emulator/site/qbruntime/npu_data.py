@@ -1,3 +1,4 @@
+# ruff: noqa: ARG002 - the vendor's signatures
 """`NPUData`: exists for its name. The emulated NPU keeps no tensors for callers."""
 
 from __future__ import annotations
