@@ -143,7 +143,7 @@ class ChatTemplate:
 class _Seam:
     """Marks the end of the last message's text, and cuts the rendered prompt there (transformers' rule)."""
 
-    _TAG = "CONTINUE_FINAL_MESSAGE_TAG "
+    _TAG = "0MBLTENDOFTHELASTTEXT0 "
 
     def __init__(self, final: dict[str, Any]) -> None:
         content = final["content"]

@@ -33,7 +33,9 @@ def stream(
 
 def byte_ids(tokenizer: TextTokenizer, data: bytes) -> list[int]:
     """One id per byte, as a model that falls apart would write it."""
-    id_of = {tokenizer.token_bytes(id_): id_ for id_ in range(tokenizer.vocab_size) if len(tokenizer.token_bytes(id_)) == 1}
+    id_of = {
+        tokenizer.token_bytes(id_): id_ for id_ in range(tokenizer.vocab_size) if len(tokenizer.token_bytes(id_)) == 1
+    }
     return [id_of[bytes([byte])] for byte in data]
 
 
@@ -73,7 +75,10 @@ def test_random_ids_equal_the_one_shot_decode(
     assert "".join(stream(tokenizer, ids, skip=skip, size=size)) == tokenizer.decode(ids, skip_special_tokens=skip)
 
 
-@given(data=st.binary(max_size=24) | st.lists(st.sampled_from([b"\xf0\x9f", b"\xed\xa0\x80", b"\xc3", b"\x80", b"a"])).map(b"".join))
+@given(
+    data=st.binary(max_size=24)
+    | st.lists(st.sampled_from([b"\xf0\x9f", b"\xed\xa0\x80", b"\xc3", b"\x80", b"a"])).map(b"".join)
+)
 @example(b"\xf0\x9f")
 @example(b"\x80" * 40)
 @example(b"\xf0\x9f\x92a\xe2\x82")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +14,7 @@ stop_lists = st.lists(st.text(alphabet="abc", min_size=1, max_size=5), min_size=
 
 
 def naive(text: str, stops: list[str], unchecked: int = 0) -> tuple[str, str | None]:
-    """The rule spelled out: the first end of any stop string behind the unchecked part, the longest of those ending there."""
+    """The rule spelled out: the first end of a stop string behind the unchecked part, the longest ending there."""
     for end in range(unchecked + 1, len(text) + 1):
         ending = [stop for stop in stops if text[:end].endswith(stop)]
         if ending:
@@ -23,7 +25,7 @@ def naive(text: str, stops: list[str], unchecked: int = 0) -> tuple[str, str | N
 
 def cut(text: str, cuts: list[int]) -> list[str]:
     places = [0, *sorted(place % (len(text) + 1) for place in cuts), len(text)]
-    return [text[a:b] for a, b in zip(places, places[1:], strict=False)]
+    return [text[a:b] for a, b in itertools.pairwise(places)]
 
 
 def run(checker: StopChecker, pieces: list[str]) -> tuple[str, str | None]:

@@ -25,20 +25,6 @@ SAMPLES = [
 unicode_text = st.text(st.characters(exclude_categories=("Cs",)), max_size=40)
 
 
-@pytest.fixture(scope="module")
-def reference(package: Callable[[str], Path]) -> Callable[[str], Any]:
-    from transformers import AutoTokenizer
-
-    loaded: dict[str, Any] = {}
-
-    def get(family: str) -> Any:
-        if family not in loaded:
-            loaded[family] = AutoTokenizer.from_pretrained(package(family))
-        return loaded[family]
-
-    return get
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_equals_autotokenizer(
     load: Callable[[str], TextTokenizer], reference: Callable[[str], Any], family: str
