@@ -64,7 +64,7 @@ class Reading:
 
 
 class CtrlC:
-    """Ctrl-C while an answer streams: noted at first, so that it may come at any moment, KeyboardInterrupt after that."""
+    """Ctrl-C while an answer streams: noted at first, so that it may come at any moment; then KeyboardInterrupt."""
 
     def __init__(self) -> None:
         self.pressed = False
