@@ -59,6 +59,8 @@ def find_candidates(
         # A little below the true limit; the exact test is on the weights.
         limit = peak + temperature * (math.log(min_p) - 1e-3) - 1e-6 * abs(peak)
         ids = np.flatnonzero(logits >= limit)
+        if ids.size > logits.size // 8:  # gathering that many costs more than weighing all
+            ids = None
     weights = softmax_weights(logits if ids is None else logits[ids], peak, temperature)
     if min_p > 0.0:
         weights *= weights >= np.float32(min_p)
