@@ -189,7 +189,7 @@ def _randomise(model: Any) -> None:
         elif "embed_tokens" in name:
             parameter.normal_(0, 1)
         else:
-            gain = 2.0 if ("q_proj" in name or "k_proj" in name) else 1.5
+            gain = 6.0 if "lm_head" in name else 2.0 if ("q_proj" in name or "k_proj" in name) else 1.5
             parameter.normal_(0, gain / parameter.shape[1] ** 0.5)
 
 
