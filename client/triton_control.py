@@ -26,24 +26,26 @@ class Control:
 
     def abort(self, request: TurnRequest) -> bool:
         """Cancel an answer; False when the LM does not know it (not there yet, or over). Errors: ServerError."""
-        return bool(self._call("abort", request).get("found", False))
+        return bool(self._call("abort", request).get("aborted", False))
 
     def renew(self, request: TurnRequest) -> bool:
         """Promise that somebody still listens; False when the server does not know the request. Errors: ServerError."""
-        return bool(self._call("renew", request).get("found", False))
+        return bool(self._call("renew", request).get("renewed", False))
 
     def _call(self, verb: str, request: TurnRequest) -> dict[str, Any]:
         body = {
+            "verb": verb,
             "sequence_id": request.sequence_id,
             "request_id": request.request_id,
             "abort_token": request.abort_token,
         }
-        inputs = [tensor("verb", verb), tensor("request", json.dumps(body))]
         try:
-            result = self._client.infer(self._model, inputs, client_timeout=CONTROL_LIMIT_S)
+            result = self._client.infer(
+                self._model, [tensor("request", json.dumps(body))], client_timeout=CONTROL_LIMIT_S
+            )
         except InferenceServerException as error:
             raise error_of(error) from error
-        reply = json.loads(result.as_numpy("reply").reshape(-1)[0])
+        reply = json.loads(result.as_numpy("response").reshape(-1)[0])
         return reply if isinstance(reply, dict) else {}
 
 

@@ -56,9 +56,9 @@ class Call:
 def calls_since(stats: Any, moment: float) -> list[Call]:
     """The calls that began after `moment` (monotonic clock), from the output of `triton-mblt emulate stats`."""
     found = [
-        Call(one["start_ns"] / 1e9, one["end_ns"] / 1e9, one["nominal_ns"] / 1e9, one["rows"], one["tokens"])
+        Call(one["start_ns"] / 1e9, one["end_ns"] / 1e9, one["nominal_ms"] / 1e3, one["rows"], one["tokens"])
         for process in stats
-        for one in process["recent"]
+        for one in process["latest"]
     ]
     return sorted((call for call in found if call.start >= moment), key=lambda call: call.start)
 

@@ -165,7 +165,10 @@ def add_count(response: Any, name: str, count: int) -> None:
 
 def control_reply(server: ScriptedServer, seen: Seen) -> Any:
     body = json.loads(seen.tensors["request"])
-    found = server.abort(body["request_id"]) if seen.tensors["verb"] == "abort" else True
+    if body["verb"] == "abort":
+        reply = {"aborted": server.abort(body["request_id"])}
+    else:
+        reply = {"renewed": True}
     response = service_pb2.ModelInferResponse(model_name=seen.model, id=seen.id)
-    add_text(response, "reply", json.dumps({"found": found}))
+    add_text(response, "response", json.dumps(reply))
     return response
