@@ -36,9 +36,8 @@ answers = []
 for package, calls in job["work"]:
     model = AutoModelForCausalLM.from_pretrained(package)
     for call in calls:
-        out = model.generate(
-            torch.tensor(call["ids"]), attention_mask=torch.tensor(call["mask"]), max_new_tokens=job["count"], do_sample=False
-        )
+        ids, mask = torch.tensor(call["ids"]), torch.tensor(call["mask"])
+        out = model.generate(ids, attention_mask=mask, max_new_tokens=job["count"], do_sample=False)
         answers.append(out[:, len(call["ids"][0]):].tolist())
     model.dispose()
 print(json.dumps(answers))
@@ -52,7 +51,12 @@ def run_zoo(folder: Path, work: list[tuple[Path, list[dict[str, Any]]]]) -> list
     env = {**os.environ, "PYTHONPATH": str(SITE), "MBLT_EMULATOR_RUN_DIR": str(folder / "run"), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(job), str(SITE)],
-        env=env, cwd=folder, capture_output=True, text=True, timeout=240, check=False,
+        env=env,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     answers: list[list[list[int]]] = json.loads(done.stdout.splitlines()[-1])

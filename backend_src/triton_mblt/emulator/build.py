@@ -1,7 +1,7 @@
 """Builds a package for the emulated NPU, shaped like a released one, from a checkpoint folder or a GGUF file.
 
-Owns what a package holds and that it appears complete or not at all. Reading the sources is done elsewhere; bytes of the
-artefact are written by the format's own module.
+Owns what a package holds and that it appears complete or not at all. Reading the sources is done elsewhere; the bytes
+of the artefact are written by the format's own module.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def build_package(
 ) -> Path:
     """Build a package and return its folder.
 
-    source: a Hugging Face checkpoint folder (config.json, safetensors, tokenizer.json) of a supported family, or a .gguf.
-    out: the folder to make; its last name becomes the artefact's. max_batch_size: rows K. max_cache: tokens of one slot
-    (default: the model's context, at most 4096). chunk: most tokens of one row in one call. logits: "last" gives one row
-    of logits per row, "all" one per token. overwrite: replace an existing folder.
+    source: a Hugging Face checkpoint folder (config.json, safetensors, tokenizer.json) of a supported family, or a
+    .gguf. out: the folder to make; its last name becomes the artefact's. max_batch_size: rows K. max_cache: tokens of
+    one slot (default: the model's context, at most 4096). chunk: most tokens of one row in one call. logits: "last"
+    gives one row of logits per row, "all" one per token. overwrite: replace an existing folder.
 
     Raises InvalidRequest, with `param` naming the argument at fault; then `out` is as it was before.
     """
@@ -89,7 +89,8 @@ def _limits(model: Source, batch: int, max_cache: int | None, chunk: int, logits
     if not 1 <= batch <= _MAX_BATCH:
         raise InvalidRequest(f"max_batch_size {batch} is not between 1 and {_MAX_BATCH}", param="max_batch_size")
     if not 2 <= cache <= context:
-        raise InvalidRequest(f"max_cache {cache} is not between 2 and the model's context of {context}", param="max_cache")
+        message = f"max_cache {cache} is not between 2 and the model's context of {context}"
+        raise InvalidRequest(message, param="max_cache")
     if chunk < 1 or (batch > 1 and chunk > BATCH_ROW_LIMIT):
         most = f" and {BATCH_ROW_LIMIT} (the limit per row of a batch artefact)" if batch > 1 else ""
         raise InvalidRequest(f"chunk {chunk} is not between 1{most}", param="chunk")
@@ -150,6 +151,10 @@ def _parts(model: Source, wanted: Mapping[str, tuple[int, ...]]) -> Parts:
     found = {computed_name(model.family, name): tensor for name, tensor in model.tensors.items()}
     if is_tied(model.family, model.config):
         found["lm_head.weight"] = _tensor(model, model.family.embedding)
+    unknown = sorted(set(found) - set(wanted) - {None, "model.embed_tokens.weight", "lm_head.weight"}, key=str)
+    if unknown:  # leaving out a tensor the model was trained with would give wrong text without an error
+        message = f"{model.path} holds tensors its config does not ask for: {unknown[0]} ({len(unknown)} in all)"
+        raise InvalidRequest(message, param="source")
     parts: Parts = []
     for name, shape in wanted.items():
         tensor = found.get(name)
@@ -173,7 +178,7 @@ def _write_safetensors(path: Path, name: str, tensor: SourceTensor) -> None:
     entry = {"dtype": spec.dtype, "shape": list(spec.shape), "data_offsets": [0, spec.nbytes]}
     header = json.dumps({"__metadata__": {"format": "pt"}, name: entry}).encode()
     header += b" " * (-len(header) % 8)
-    with open(path, "wb") as stream:
+    with path.open("wb") as stream:
         stream.write(struct.pack("<Q", len(header)) + header)
         for piece in tensor.read():
             stream.write(piece)

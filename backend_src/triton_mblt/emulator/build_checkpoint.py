@@ -36,13 +36,15 @@ def read_checkpoint(folder: Path) -> Source:
     config = read_json(folder / "config.json")
     model_type = config.get("model_type")
     if isinstance(model_type, str) and model_type.startswith("mobilint-"):
-        raise InvalidRequest(f"{folder} is a package already ({model_type}); build from the original checkpoint")
+        raise InvalidRequest(
+            f"{folder} is a package already ({model_type}); build from the original checkpoint", param="source"
+        )
     if model_type not in FAMILIES:
-        raise InvalidRequest(f"{folder}: model_type {model_type!r} is not one of {', '.join(FAMILIES)}")
+        raise InvalidRequest(f"{folder}: model_type {model_type!r} is not one of {', '.join(FAMILIES)}", param="source")
     if config.get("quantization_config"):
-        raise InvalidRequest(f"{folder} holds quantised weights; build from the original checkpoint")
+        raise InvalidRequest(f"{folder} holds quantised weights; build from the original checkpoint", param="source")
     if not (folder / "tokenizer.json").is_file():
-        raise InvalidRequest(f"{folder} has no tokenizer.json")
+        raise InvalidRequest(f"{folder} has no tokenizer.json", param="source")
     generation = folder / "generation_config.json"
     return Source(
         path=folder,
@@ -59,11 +61,11 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_bytes())
     except OSError as error:
-        raise InvalidRequest(f"cannot read {path}: {error.strerror or error}") from error
+        raise InvalidRequest(f"cannot read {path}: {error.strerror or error}", param="source") from error
     except ValueError as error:
-        raise InvalidRequest(f"{path} is not valid JSON: {error}") from error
+        raise InvalidRequest(f"{path} is not valid JSON: {error}", param="source") from error
     if not isinstance(value, dict):
-        raise InvalidRequest(f"{path} is not a JSON object")
+        raise InvalidRequest(f"{path} is not a JSON object", param="source")
     return value
 
 
@@ -85,7 +87,7 @@ def _read_tensors(folder: Path) -> dict[str, SourceTensor]:
     else:
         names = ["model.safetensors"] if (folder / "model.safetensors").is_file() else []
     if not names:
-        raise InvalidRequest(f"{folder} has no model.safetensors (other weight formats are not read)")
+        raise InvalidRequest(f"{folder} has no model.safetensors (other weight formats are not read)", param="source")
     tensors: dict[str, SourceTensor] = {}
     for name in names:
         tensors.update(_read_safetensors(folder / name))
@@ -95,19 +97,19 @@ def _read_tensors(folder: Path) -> dict[str, SourceTensor]:
 def _shards(index: Path) -> list[str]:
     table = read_json(index).get("weight_map")
     if not isinstance(table, dict) or not all(isinstance(name, str) for name in table.values()):
-        raise InvalidRequest(f"{index} has no usable weight_map")
+        raise InvalidRequest(f"{index} has no usable weight_map", param="source")
     names = sorted(set(table.values()))
     if any(Path(name).name != name for name in names):
-        raise InvalidRequest(f"{index} names files outside its folder")
+        raise InvalidRequest(f"{index} names files outside its folder", param="source")
     return names
 
 
 def _read_safetensors(path: Path) -> dict[str, SourceTensor]:
     try:
-        with open(path, "rb") as stream:
+        with path.open("rb") as stream:
             length = int.from_bytes(stream.read(8), "little")
             if length > _MAX_HEADER:
-                raise InvalidRequest(f"{path} is not a safetensors file")
+                raise InvalidRequest(f"{path} is not a safetensors file", param="source")
             header = json.loads(stream.read(length))
         size = path.stat().st_size
         return {
@@ -116,27 +118,30 @@ def _read_safetensors(path: Path) -> dict[str, SourceTensor]:
             if name != "__metadata__"
         }
     except OSError as error:
-        raise InvalidRequest(f"cannot read {path}: {error.strerror or error}") from error
+        raise InvalidRequest(f"cannot read {path}: {error.strerror or error}", param="source") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InvalidRequest(f"{path} is not a safetensors file: {error!r}") from error
+        raise InvalidRequest(f"{path} is not a safetensors file: {error!r}", param="source") from error
 
 
 def _tensor(path: Path, name: str, entry: dict[str, Any], data_at: int, size: int) -> SourceTensor:
     dtype, shape = entry["dtype"], tuple(int(n) for n in entry["shape"])
     if dtype not in ITEM_BYTES:
-        raise InvalidRequest(f"{path}: tensor {name} has elements of type {dtype}; only {', '.join(ITEM_BYTES)} are read")
+        known = ", ".join(ITEM_BYTES)
+        raise InvalidRequest(
+            f"{path}: tensor {name} has elements of type {dtype}; only {known} are read", param="source"
+        )
     start, end = (data_at + int(offset) for offset in entry["data_offsets"])
     if end - start != TensorSpec(name, dtype, shape).nbytes or start < data_at or end > size:
-        raise InvalidRequest(f"{path} is truncated or corrupt at tensor {name}")
+        raise InvalidRequest(f"{path} is truncated or corrupt at tensor {name}", param="source")
     return SourceTensor(dtype, shape, partial(_pieces, path, start, end))
 
 
 def _pieces(path: Path, start: int, end: int) -> Chunks:
-    with open(path, "rb") as stream:
+    with path.open("rb") as stream:
         stream.seek(start)
         while start < end:
             piece = stream.read(min(PIECE_BYTES, end - start))
             if not piece:
-                raise InvalidRequest(f"{path} ended while it was being read")
+                raise InvalidRequest(f"{path} ended while it was being read", param="source")
             start += len(piece)
             yield piece

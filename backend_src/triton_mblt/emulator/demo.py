@@ -33,7 +33,7 @@ def ensure_demo(cache: Path) -> Path:
     weights = find_weights()
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        lock = open(cache / ".demo.lock", "w")
+        lock = (cache / ".demo.lock").open("w")
     except OSError as error:
         raise InvalidRequest(f"cannot write {cache}: {error.strerror or error}", param="cache") from error
     with lock:

@@ -101,6 +101,13 @@ def is_tied(family: Family, config: Mapping[str, Any]) -> bool:
     return bool(config.get("tie_word_embeddings", family.name == "exaone"))
 
 
+def _rope(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Rotary settings in whichever of transformers' two spellings the checkpoint has."""
+    if "rope_parameters" in config:
+        return {"rope_parameters": config["rope_parameters"]}
+    return {"rope_theta": config.get("rope_theta", 10000.0), "rope_scaling": config.get("rope_scaling")}
+
+
 def _exaone_as_llama(config: Mapping[str, Any]) -> dict[str, Any]:
     layers = config.get("num_layers", config.get("num_hidden_layers", 32))
     hidden = config.get("hidden_size", 2048)
@@ -117,8 +124,7 @@ def _exaone_as_llama(config: Mapping[str, Any]) -> dict[str, Any]:
         "hidden_act": config.get("activation_function", "silu"),
         "rms_norm_eps": config.get("layer_norm_epsilon", 1e-5),
         "max_position_embeddings": config.get("max_position_embeddings", 2048),
-        "rope_theta": config.get("rope_theta", 10000.0),
-        "rope_scaling": config.get("rope_scaling"),
+        **_rope(config),
         "bos_token_id": config.get("bos_token_id"),
         "eos_token_id": config.get("eos_token_id"),
         "pad_token_id": config.get("pad_token_id"),

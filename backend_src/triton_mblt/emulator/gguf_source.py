@@ -1,7 +1,7 @@
 """Reads a GGUF file as a build `Source`: names, config and numbers become those of a Hugging Face checkpoint.
 
-Owns the translation from GGUF's conventions. Weights are dequantised to float32 a block of rows at a time. The tokenizer
-is rebuilt in gguf_tokenizer.
+Owns the translation from GGUF's conventions. Weights are dequantised to float32 a block of rows at a time. The
+tokenizer is rebuilt in gguf_tokenizer.
 """
 
 from __future__ import annotations

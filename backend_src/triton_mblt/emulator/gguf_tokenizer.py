@@ -68,7 +68,7 @@ def _words_with_digits(digits: str) -> str:
 
 @dataclass(frozen=True)
 class _Split:
-    """How a named pre-tokenizer cuts text: before BPE, before that an optional NFC, and whether whole words skip merges."""
+    """How a named pre-tokenizer cuts text for BPE; whether NFC comes first, and whether known words skip the merges."""
 
     make: Callable[[], PreTokenizer]
     nfc: bool = False
@@ -91,8 +91,8 @@ def read_tokenizer(fields: Fields) -> RebuiltTokenizer:
     if model != "gpt2" or pre not in _SPLITS:
         known = ", ".join(_SPLITS)
         raise InvalidRequest(
-            f"{fields.path}: tokenizer {model!r} with split {pre!r} cannot be rebuilt (byte-level BPE with {known} can); "
-            "build from the Hugging Face checkpoint",
+            f"{fields.path}: tokenizer {model!r} with split {pre!r} cannot be rebuilt (byte-level BPE with {known} "
+            "can); build from the Hugging Face checkpoint",
             param="source",
         )
     tokens: list[str] = fields.get("tokenizer.ggml.tokens", list)

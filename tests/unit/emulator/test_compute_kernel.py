@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file
-
 from tiny_models import FAMILY_NAMES, reference_model, tiny_package
+
 from triton_mblt.emulator.site.qbruntime._artefact import ArtefactError, cache_bytes, read_artefact
 from triton_mblt.emulator.site.qbruntime._compute import ComputeKernel
 from triton_mblt.emulator.site.qbruntime._kernel import Row

@@ -1,7 +1,7 @@
 """The emulator's own model file (`*.mxq`): its layout, how it is written and how it is read.
 
-Owns the byte layout and everything that follows from a file's header alone (limits, cache sizes). Knows neither torch nor
-the runtime's API; weights are handed out as places in the file, for whoever computes with them.
+Owns the byte layout and everything that follows from a file's header alone (limits, cache sizes). Knows neither torch
+nor the runtime's API; weights are handed out as places in the file, for whoever computes with them.
 
 Layout, little endian:
     prologue   64 bytes: magic, format version, header length, payload offset, payload length, CRC-32 of the header
@@ -20,6 +20,7 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 MAGIC = b"MBLTEMU\x00"
@@ -116,7 +117,7 @@ def read_artefact(path: str | os.PathLike[str]) -> Artefact:
     """
     name = os.fspath(path)
     try:
-        with open(name, "rb") as stream:
+        with Path(path).open("rb") as stream:
             prologue = stream.read(_PROLOGUE.size)
             header_bytes, payload_at, payload_len = _read_header(name, prologue, stream)
             actual = os.fstat(stream.fileno()).st_size
@@ -146,7 +147,7 @@ def write_artefact(
     """Write one artefact, tensor by tensor, and return its build id (a digest of all it contains).
 
     Each tensor comes with a function that yields its bytes in pieces, so that memory stays small. The header is written
-    twice, the second time with the checksums, at the same length. Raises ArtefactError when a tensor yields a wrong size.
+    last, when the checksums are known; their length is fixed. Raises ArtefactError when a tensor yields a wrong size.
     """
     described = {
         "family": family,
@@ -167,9 +168,9 @@ def write_artefact(
     table, payload_len = _place(spec for spec, _ in tensors)
     blank = _encode({**described, "build_id": "0" * 32, "tensors": table})
     payload_at = _round_up(_PROLOGUE.size + len(blank))
-    with open(path, "wb") as stream:
+    with Path(path).open("wb") as stream:
         stream.truncate(payload_at + payload_len)
-        for entry, (spec, produce) in zip(table, tensors):
+        for entry, (spec, produce) in zip(table, tensors, strict=True):
             stream.seek(payload_at + entry["offset"])
             entry["crc32"] = _copy(stream.write, spec, produce())
         build_id = hashlib.sha256(_encode({**described, "tensors": table})).hexdigest()[:32]
@@ -210,9 +211,7 @@ def _parse_header(path: str, raw: dict[str, Any], payload_at: int, payload_len: 
         spec = TensorSpec(entry["name"], entry["dtype"], tuple(entry["shape"]))
         if entry["offset"] < 0 or entry["offset"] + spec.nbytes > payload_len:
             raise ValueError(f"tensor {spec.name} lies outside the payload")
-        place = TensorPlace(
-            spec.dtype, spec.shape, payload_at + entry["offset"], spec.nbytes, int(entry["crc32"], 16)
-        )
+        place = TensorPlace(spec.dtype, spec.shape, payload_at + entry["offset"], spec.nbytes, int(entry["crc32"], 16))
         tensors[spec.name] = place
     return Artefact(
         path=path,

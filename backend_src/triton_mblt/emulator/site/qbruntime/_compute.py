@@ -18,19 +18,20 @@ from ._kernel import Row
 
 
 class ComputeKernel:
-    """The `Kernel` of compute mode. `threads` sets torch's intra-op threads for the process; None leaves its default."""
+    """The `Kernel` of compute mode. `threads`: torch's intra-op threads, process-wide; None leaves torch's default."""
 
     def __init__(self, artefact: Artefact, threads: int | None = None) -> None:
         """Load the weights (seconds). Raises ArtefactError when they do not fit the header or fail their checksums."""
         if threads is not None:
             torch.set_num_threads(threads)
         attention.register()
-        model = load_model(artefact, attention.NAME)
+        with torch.device("cpu"):  # the zoo builds us inside from_pretrained, where the meta device is the default
+            model = load_model(artefact, attention.NAME)
+            self._memory = attention.KvMemory(
+                artefact.layers, artefact.batch, artefact.kv_heads, artefact.max_cache, artefact.head_dim
+            )
         self._layers, self._head = model.model, model.lm_head
         self._all_positions = artefact.logits == "all"
-        self._memory = attention.KvMemory(
-            artefact.layers, artefact.batch, artefact.kv_heads, artefact.max_cache, artefact.head_dim
-        )
 
     @torch.inference_mode()
     def forward(self, inputs: Sequence[npt.NDArray[np.float32]], rows: Sequence[Row]) -> npt.NDArray[np.float32]:

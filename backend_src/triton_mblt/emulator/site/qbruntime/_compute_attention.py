@@ -47,7 +47,7 @@ class KvMemory:
 
     def load(self, slot: int, blobs: Sequence[bytes]) -> None:
         """Overwrite the whole slot with blobs of `dump` (sizes are checked by the caller)."""
-        for layer, blob in zip(self._layers, blobs):
+        for layer, blob in zip(self._layers, blobs, strict=True):
             target = layer[:, slot]
             target.copy_(torch.frombuffer(bytearray(blob), dtype=torch.float32).view(target.shape))
         self._used[slot] = True
@@ -104,7 +104,7 @@ def attend_rows(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
-    attention_mask: None,
+    _mask: None,
     *,
     scaling: float,
     mblt_call: Call,

@@ -16,7 +16,7 @@ import transformers
 
 from ._artefact import Artefact, ArtefactError, TensorPlace
 
-# EXAONE 3.5 has no class in transformers. Its arithmetic is Llama's; the builder stores its tensors under Llama's names.
+# EXAONE 3.5 has no class in transformers. Its arithmetic is Llama's, and its tensors are stored under Llama's names.
 CLASSES: Mapping[str, tuple[str, str]] = {
     "llama": ("LlamaConfig", "LlamaForCausalLM"),
     "qwen2": ("Qwen2Config", "Qwen2ForCausalLM"),
@@ -58,12 +58,13 @@ def load_model(artefact: Artefact, attention: str) -> Any:
     stored = set(artefact.tensors) - {ROPE_FACTORS}
     if stored != set(expected):
         odd = sorted(stored ^ set(expected))
-        raise ArtefactError(f"{artefact.path} does not hold the tensors of {artefact.family}: {odd[0]} ({len(odd)} differ)")
+        raise ArtefactError(f"{artefact.path} has other tensors than {artefact.family}: {odd[0]} ({len(odd)} differ)")
     state = {}
     for name, tensor in expected.items():
         place = artefact.tensors[name]
-        if place.shape != tuple(tensor.shape):
-            raise ArtefactError(f"{artefact.path}: {name} has shape {place.shape}, the config asks for {tuple(tensor.shape)}")
+        shape = tuple(tensor.shape)
+        if place.shape != shape:
+            raise ArtefactError(f"{artefact.path}: {name} has shape {place.shape}, the config asks for {shape}")
         state[name] = _load(artefact.path, name, place)
     # Rotary tables are computed, not stored: build them again outside the meta device.
     model.model.rotary_emb = type(model.model.rotary_emb)(model.config)
