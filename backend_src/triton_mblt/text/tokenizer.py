@@ -1,7 +1,7 @@
 """The tokenizer of a model package: text to ids and back, and what the rest must know about its vocabulary.
 
 Follows tokenizer.json (its post-processor decides about BOS and EOS, as in transformers' AutoTokenizer). Immutable
-once loaded, so threads share it; `tokenizers` releases the GIL while encoding. Does not know templates, requests or
+once loaded, so threads share it. Does not know templates, requests or
 streams.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from tokenizers import AddedToken, Tokenizer
 
 from triton_mblt.core.errors import ConfigError, InvalidRequest
-from triton_mblt.text.plain_twin import PlainTwin
+from triton_mblt.text.plain_twin import PlainTwin, ids_of
 from triton_mblt.text.special_spelling import SpecialSpelling
 from triton_mblt.text.token_bytes import BYTE_OF_CHAR, TokenBytes
 from triton_mblt.text.token_files import TokenFiles, TokenSpec, read_token_files
@@ -76,7 +76,7 @@ class TextTokenizer:
         """
         self.check_text(text, param)
         if allow_special:
-            ids = list(self.backend.encode(text, add_special_tokens=False).ids)
+            ids = ids_of(self.backend, text)
         else:
             ids = self._twin.encode_plain(text, param)
         if not add_special_tokens:

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
+from triton_mblt.emulator.demo import find_weights
+from triton_mblt.emulator.gguf_source import read_gguf
 from triton_mblt.text.tokenizer import TextTokenizer
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -128,7 +130,7 @@ FAMILIES: dict[str, Callable[[], tuple[Tokenizer, dict[str, Any]]]] = {
     "smollm2": _smollm2,
     "metaspace": _metaspace,
 }
-BYTE_LEVEL = ("llama3", "qwen", "exaone", "smollm2")
+REAL = "SmolLM2-135M-Instruct"  # the demo model's own tokenizer and template, rebuilt from its GGUF file
 
 
 @pytest.fixture(scope="session")
@@ -139,6 +141,10 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     def make(family: str) -> Path:
         if family not in made:
             folder = tmp_path_factory.mktemp(family)
+            if family == REAL:
+                read_gguf(find_weights()).write_tokenizer(folder)
+                made[family] = folder
+                return folder
             tokenizer, named = FAMILIES[family]()
             tokenizer.save(str(folder / "tokenizer.json"))
             config = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": True, **named}

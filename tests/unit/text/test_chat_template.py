@@ -17,7 +17,7 @@ from triton_mblt.text.chat_template import ChatTemplate
 from triton_mblt.text.messages import read_messages
 from triton_mblt.text.tokenizer import TextTokenizer
 
-FAMILIES = ["llama3", "qwen", "exaone", "smollm2"]
+FAMILIES = ["llama3", "qwen", "exaone", "smollm2", "SmolLM2-135M-Instruct"]
 TOOLS = [
     {
         "type": "function",
@@ -116,7 +116,7 @@ contents = st.text(st.characters(exclude_categories=("Cs",)), max_size=20) | st.
 
 @pytest.mark.parametrize("family", FAMILIES)
 @given(first=contents, second=contents)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_guarded_ids_are_the_plain_ids_when_nothing_is_spoofed(
     load: Callable[[str], TextTokenizer],
     template: Callable[[str], ChatTemplate],

@@ -39,7 +39,7 @@ def run(checker: StopChecker, pieces: list[str]) -> tuple[str, str | None]:
 
 
 @given(texts, stop_lists, st.lists(st.integers(0, 30), max_size=8))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_equals_the_naive_rule_however_the_text_is_cut(text: str, stops: list[str], cuts: list[int]) -> None:
     assert run(StopChecker(StopStrings(stops)), cut(text, cuts)) == naive(text, stops)
 
@@ -52,7 +52,7 @@ def test_every_cut_of_a_small_text_gives_the_same() -> None:
 
 
 @given(texts, stop_lists)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_holds_exactly_the_longest_text_that_may_become_a_stop_string(text: str, stops: list[str]) -> None:
     checker = StopChecker(StopStrings(stops))
     sent = ""
@@ -67,7 +67,7 @@ def test_holds_exactly_the_longest_text_that_may_become_a_stop_string(text: str,
 
 
 @given(texts, texts, stop_lists)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_unchecked_text_does_not_stop_but_may_begin_a_match(head: str, tail: str, stops: list[str]) -> None:
     checker = StopChecker(StopStrings(stops))
     sent, hit = checker.feed(head, check=False)
