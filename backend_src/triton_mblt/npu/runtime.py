@@ -115,7 +115,7 @@ def _load_with_zoo(folder: Path, config: PackageConfig, settings: Settings) -> A
     try:
         # max_batch_size=1: the zoo would launch ceil(max_batch_size / K) models; we want one and read K from it.
         model, loading = auto.from_pretrained(
-            folder, max_batch_size=1, output_loading_info=True, trust_remote_code=settings.trust_remote_code
+            str(folder), max_batch_size=1, output_loading_info=True, trust_remote_code=settings.trust_remote_code
         )
     except qbruntime.QbRuntimeError as error:
         raise _load_error(error) from error
