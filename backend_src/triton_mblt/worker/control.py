@@ -8,19 +8,15 @@ admin key).
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import hmac
 import os
-import re
 import socket
-import stat
-import tempfile
 import threading
-from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import msgspec
 
+from triton_mblt.core.control_path import socket_path
 from triton_mblt.core.errors import ErrorInfo, InvalidRequest, MbltError, NotFound, PermissionDenied, error_of
 from triton_mblt.core.request import SequenceKey
 
@@ -64,7 +60,7 @@ def call(name: str, request: dict[str, Any], *, server_pid: int | None = None) -
     Raises the error that the LM answers with, as its MbltError type (InvalidRequest, PermissionDenied), and NotFound
     when no such LM runs in this server.
     """
-    path = _socket_path(name, os.getppid() if server_pid is None else server_pid)
+    path = socket_path(name, os.getppid() if server_pid is None else server_pid)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.settimeout(_TALK_LIMIT_S)
         try:
@@ -88,7 +84,7 @@ class ControlServer:
     def __init__(self, service: Controlled, name: str, admin_key: str, *, server_pid: int | None = None) -> None:
         self._service = service
         self._admin_key = admin_key.encode()
-        self._path = _socket_path(name, os.getppid() if server_pid is None else server_pid)
+        self._path = socket_path(name, os.getppid() if server_pid is None else server_pid)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._thread = threading.Thread(target=self._accept, name="mblt-control", daemon=True)
         self._closing = threading.Event()
@@ -162,21 +158,3 @@ def _parse(line: bytes) -> ControlRequest:
         return msgspec.json.decode(line, type=ControlRequest)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"bad control request: {error}", param="request") from error
-
-
-def _socket_path(name: str, server_pid: int) -> Path:
-    """Readable for a person who looks, distinct by the digest, and short enough for a unix socket's 107 bytes."""
-    digest = hashlib.sha256(name.encode()).hexdigest()[:12]
-    readable = re.sub(r"[^A-Za-z0-9_-]", "-", name)[:24]
-    return _private_folder() / f"lm-{server_pid}-{readable}-{digest}"
-
-
-def _private_folder() -> Path:
-    """A folder of this user's own with mode 0700. Raises PermissionDenied when someone else made it first."""
-    folder = Path(tempfile.gettempdir(), f"triton-mblt-{os.getuid()}")
-    with contextlib.suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
-        raise PermissionDenied(f"{folder} is not a private folder of this user; remove it")
-    return folder

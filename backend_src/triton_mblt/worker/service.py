@@ -31,6 +31,7 @@ from triton_mblt.core.settings import Settings
 from triton_mblt.worker.admission import check_lease, check_request, request_error
 from triton_mblt.worker.leases import LeaseClock
 from triton_mblt.worker.open_request import Deliver, OpenRequest
+from triton_mblt.worker.parent_watch import ParentWatch
 from triton_mblt.worker.process import PRODUCT_ENGINE
 from triton_mblt.worker.protocol import Abort, StatsRequest, Submit
 from triton_mblt.worker.supervisor import Log, Loss, Supervisor
@@ -58,6 +59,7 @@ class LmService:
         self._stats_replies: dict[int, dict[int, dict[str, Any]]] = {}
         self._leases = LeaseClock(self._lease_over)
         self._supervisor = Supervisor(settings, engine, workers, self, log)
+        self._parent = ParentWatch(lambda: self._supervisor.close(0.0))
 
     # ---- life ----
 
@@ -65,6 +67,12 @@ class LmService:
         """Begin to start the workers; returns at once."""
         self._leases.start()
         self._supervisor.start()
+        try:
+            self._parent.start()
+        except OSError as error:
+            self._log(
+                "warning", f"cannot watch the server's process ({error}): after its death a worker may last seconds"
+            )
 
     @property
     def model(self) -> ModelInfo | None:
@@ -103,8 +111,9 @@ class LmService:
                 self._forget(record)
         for record in records:
             self._fail(record, error)
-        self._supervisor.close()
+        self._supervisor.close(self._settings.drain_s)
         self._leases.close()
+        self._parent.close()
 
     # ---- requests ----
 

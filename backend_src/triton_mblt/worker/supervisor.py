@@ -177,16 +177,15 @@ class Supervisor:
     """N keepers under one roof."""
 
     def __init__(self, settings: Settings, engine: str, count: int, listener: Listener, log: Log) -> None:
-        self._drain_s = settings.drain_s
         self.keepers = [Keeper(index, settings, engine, listener, log) for index in range(count)]
 
     def start(self) -> None:
         for keeper in self.keepers:
             keeper.start()
 
-    def close(self) -> None:
-        """End all workers, at the same time. Returns when none is left."""
-        closers = [threading.Thread(target=keeper.close, args=(self._drain_s,)) for keeper in self.keepers]
+    def close(self, limit_s: float) -> None:
+        """End all workers, at the same time; kill those that have not ended in `limit_s`. Returns when none is left."""
+        closers = [threading.Thread(target=keeper.close, args=(limit_s,)) for keeper in self.keepers]
         for closer in closers:
             closer.start()
         for closer in closers:

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from triton_mblt.core.control_path import private_folder, socket_path
 from triton_mblt.core.errors import InvalidRequest, NotFound, PermissionDenied
 from triton_mblt.core.request import SequenceKey
-from triton_mblt.worker import control
 from triton_mblt.worker.control import ControlServer, call
 
 SERVER = 4242
@@ -107,7 +107,7 @@ def test_bad_requests_are_answered(service: FakeService, request_: dict[str, Any
 @pytest.mark.parametrize("line", [b"{\n", b"\xff\xfe\n", b"[1]\n", b"x" * 2_000_000 + b"\n"])
 def test_garbage_on_the_socket_leaves_the_server_well(service: FakeService, line: bytes) -> None:
     with socket.socket(socket.AF_UNIX) as sock:
-        sock.connect(str(control._socket_path("lm", SERVER)))
+        sock.connect(str(socket_path("lm", SERVER)))
         try:
             sock.sendall(line)
             assert b"INVALID_ARG" in sock.recv(4096)
@@ -131,11 +131,11 @@ def test_models_of_one_server_are_told_apart_by_name() -> None:
     assert [ask("stats", name)["name"] for name in names] == names
     for server in servers:
         server.close()
-    assert list(control._private_folder().iterdir()) == []
+    assert list(private_folder().iterdir()) == []
 
 
 def test_a_stale_socket_is_replaced() -> None:
-    path = control._socket_path("lm", SERVER)
+    path = socket_path("lm", SERVER)
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
     server = ControlServer(FakeService("new"), "lm", "", server_pid=SERVER)
@@ -156,7 +156,7 @@ def test_a_reload_takes_over_and_the_old_one_does_not_remove_it() -> None:
 
 
 def test_the_folder_is_private_and_a_foreign_one_is_refused(service: FakeService) -> None:
-    folder = control._private_folder()
+    folder = private_folder()
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     folder.chmod(0o755)
     with pytest.raises(PermissionDenied):
@@ -167,4 +167,4 @@ def test_the_folder_is_private_and_a_foreign_one_is_refused(service: FakeService
 def test_a_link_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     Path(tempfile.gettempdir(), f"triton-mblt-{os.getuid()}").symlink_to(tmp_path)
     with pytest.raises(PermissionDenied):
-        control._private_folder()
+        private_folder()

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -75,21 +76,55 @@ with running() as service:
     print(pid, flush=True)
     sys.stdin.read()
 """
-    path = [str(Path(__file__).parents[2] / "support"), str(Path(__file__).parents[3] / "backend_src")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
-    stub = subprocess.Popen(
-        [sys.executable, "-c", program], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert stub.stdout is not None
-        assert stub.stdin is not None
-        worker = int(stub.stdout.readline())
+    with _python(program) as stub:
+        (worker,) = _numbers(stub)
         assert _alive(worker)
-    finally:
         stub.kill()
         stub.wait()
-        stub.stdin.close()
-    _eventually(lambda: not _alive(worker), limit_s=2.0)
+        _eventually(lambda: not _alive(worker), limit_s=2.0)
+
+
+def test_a_worker_ends_with_the_killed_server_of_a_stub_that_lives_on() -> None:
+    stub_program = """
+import os, time
+from lm_service import running
+with running() as service:
+    print(os.getpid(), service.stats()["workers"][0]["pid"], flush=True)
+    time.sleep(60)
+"""
+    server_program = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {stub_program!r}])"
+    with _python(server_program) as server:
+        stub, worker = _numbers(server)
+        assert _alive(worker)
+        server.kill()
+        server.wait()
+        _eventually(lambda: not _alive(worker), limit_s=2.0)
+        assert _alive(stub)
+        os.kill(stub, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def _python(program: str) -> Iterator[subprocess.Popen[str]]:
+    path = [str(Path(__file__).parents[2] / "support"), str(Path(__file__).parents[3] / "backend_src")]
+    process = subprocess.Popen(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+def _numbers(process: subprocess.Popen[str]) -> list[int]:
+    assert process.stdout is not None
+    return [int(word) for word in process.stdout.readline().split()]
 
 
 def _alive(pid: int) -> bool:
