@@ -115,7 +115,7 @@ def _emulate_demo(_arguments: argparse.Namespace) -> int:
 def _emulate_stats(arguments: argparse.Namespace) -> int:
     from triton_mblt.emulator.stats import read_stats
 
-    print(json.dumps(read_stats(arguments.pid), indent=2))
+    print(json.dumps(read_stats(arguments.pid, latest=arguments.latest), indent=2))
     return 0
 
 
@@ -128,7 +128,7 @@ def _emulate_fault(arguments: argparse.Namespace) -> int:
         raise ConfigError("the fault must be a JSON object", param="fault")
     from triton_mblt.emulator.faults import inject
 
-    inject(arguments.pid, fault)
+    print(inject(arguments.pid, fault))
     return 0
 
 
@@ -203,6 +203,7 @@ def _add_emulate(parser: argparse.ArgumentParser) -> None:
 
     stats = commands.add_parser("stats", help="counters of running emulated NPUs, as JSON")
     stats.add_argument("--pid", type=int, default=None, help="one NPU worker (default: all)")
+    stats.add_argument("--latest", type=int, default=0, help="show this many of the latest calls too")
     stats.set_defaults(run=_emulate_stats)
 
     fault = commands.add_parser("fault", help="make a running emulated NPU fail")

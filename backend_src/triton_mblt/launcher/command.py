@@ -38,8 +38,8 @@ def command_line(server: EmbeddedServer, settings: ServerSettings, run: RunDir, 
         f"--metrics-port={settings.metrics_port}",
         f"--http-restricted-api={restricted}",
         f"--grpc-restricted-protocol={restricted}",
-        # The launcher has its own limit; Triton's must not be the longer one.
-        f"--exit-timeout-secs={max(1, int(settings.stop_limit_s / 2))}",
+        # Half of the launcher's limit is for draining; Triton's own limit has to fit into the other half.
+        f"--exit-timeout-secs={max(1, int(settings.stop_limit_s / 4))}",
         f"--backend-config=python,shm-region-prefix-name={run.shm_prefix}",
         f"--backend-config=python,shm-default-byte-size={settings.shm_region_bytes}",
         f"--backend-config=python,shm-growth-byte-size={settings.shm_region_bytes}",

@@ -6,7 +6,6 @@ of each other. Everything runs in the main thread, except the reader of the serv
 
 from __future__ import annotations
 
-import http.client
 import signal
 import sys
 import threading
@@ -15,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
+from triton_mblt.core.control_path import remove_sockets
 from triton_mblt.core.errors import ConfigError
 from triton_mblt.core.server_settings import ServerSettings
 from triton_mblt.core.settings import process_environment
@@ -23,6 +23,7 @@ from triton_mblt.launcher.backend_dir import assemble, find_embedded_server
 from triton_mblt.launcher.banner import banner
 from triton_mblt.launcher.checks import busy_port
 from triton_mblt.launcher.command import RUN_DIR_VARIABLE, command_line, environment
+from triton_mblt.launcher.control_client import ControlClient, LmProbe
 from triton_mblt.launcher.logs import ServerLog
 from triton_mblt.launcher.process import ServerProcess
 from triton_mblt.launcher.watchdog import Watchdog, describe_exit
@@ -90,6 +91,7 @@ class _Session:
         stop: StopRequest,
     ) -> None:
         self._settings, self._run, self._log, self._start, self._stop = settings, run, log, start, stop
+        self._client = ControlClient(settings, run.admin_key)
         self._began = time.monotonic()
         say(f"starting tritonserver{' with an EMULATED NPU' if settings.npu == 'emulated' else ''} ...")
         self._server = start()
@@ -111,7 +113,7 @@ class _Session:
             now = time.monotonic()
             if self._server.exit_code() is not None or now - began > self._settings.start_limit_s:
                 return False
-            if is_ready(self._settings):
+            if self._client.is_ready():
                 return True
             if now - last >= _PROGRESS_S:
                 last = now
@@ -119,7 +121,9 @@ class _Session:
         return False
 
     def _watch(self) -> None:
-        watchdog = Watchdog()
+        probe = LmProbe(self._client) if self._client.has_control() else None
+        self._clear_counters()
+        watchdog = Watchdog(probe)
         watchdog.server_is_ready(self._server)
         while not self._stop.wait(0.5):
             trouble = watchdog.trouble(self._server)
@@ -127,8 +131,7 @@ class _Session:
                 continue
             pause = watchdog.pause_s()
             say(f"{trouble}; starting it again in {pause:g} s")
-            self._server.stop(self._settings.stop_limit_s, self._stop.asked)
-            self._run.remove_shared_memory()
+            self._end_server(self._settings.stop_limit_s, self._stop.asked)
             if self._stop.wait(pause):
                 return
             self._server = self._start()
@@ -149,25 +152,30 @@ class _Session:
         say(f"tritonserver ended with {describe_exit(code)} before it was ready")
         return 1
 
+    def _end_server(self, limit_s: float, hurry: Callable[[], bool]) -> None:
+        """End the processes, then what they would have removed themselves had nobody killed them."""
+        self._server.stop(limit_s, hurry)
+        self._run.remove_shared_memory()
+        remove_sockets(self._server.pid)
+        self._clear_counters()
+
+    def _clear_counters(self) -> None:
+        """Remove the counter files of emulated NPUs whose processes are gone."""
+        if self._settings.npu == "emulated":
+            from triton_mblt.emulator.stats import read_stats  # half a second, not before the server is started
+
+            read_stats(latest=0)
+
     def _end(self) -> None:
+        limit_s, began = self._settings.stop_limit_s, time.monotonic()
         if self._stop.asked():
             self._log.stopping()
             say("stopping ... (Ctrl-C again stops at once)")
-        self._server.stop(self._settings.stop_limit_s, self._stop.hurry)
+            if self._server.exit_code() is None and self._client.has_control():
+                self._client.drain(limit_s / 2, self._stop.hurry)
+        self._end_server(limit_s - (time.monotonic() - began), self._stop.hurry)
         if self._stop.asked():
             say("stopped")
-
-
-def is_ready(settings: ServerSettings) -> bool:
-    """Whether the server says that all its models are ready."""
-    connection = http.client.HTTPConnection(settings.local_address, settings.http_port, timeout=2.0)
-    try:
-        connection.request("GET", "/v2/health/ready")
-        return connection.getresponse().status == 200
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
 
 
 @contextmanager
