@@ -66,11 +66,12 @@ class LmModel:
         handle = self._service.next_handle()
         arrival = self._door.read(request, who, handle)
         turn = arrival.request
+        lane = hash(turn.key)  # one for a sequence: its turns are answered in their order
         answer = Answer(responder, turn.outputs, arrival.echo, turn.sampling.logprobs is not None)
 
         def deliver(output: Output) -> None:
             self._metrics.saw(output)
-            self._lanes.put(handle, responder, partial(answer.send, output))
+            self._lanes.put(lane, responder, partial(answer.send, output))
 
         self._service.submit(turn, deliver, abort_token=arrival.abort_token, lease_s=arrival.lease_s)
         self._metrics.opened()

@@ -60,7 +60,7 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
         )
 
 
-_DECODER = msgspec.msgpack.Decoder(Options)
+_DECODER = msgspec.json.Decoder(Options)
 
 
 def read_options(request: Any) -> Options:
@@ -83,7 +83,8 @@ def read_options(request: Any) -> Options:
 
 
 def pack(options: Options) -> bytes:
-    return msgspec.msgpack.encode(options)
+    """As JSON: the tokenizer's outputs can be read by people, and by the generate endpoint."""
+    return msgspec.json.encode(options)
 
 
 def unpack(packed: bytes) -> Options:

@@ -107,17 +107,18 @@ class TokenizerModel:
         """
         if prompt.refusal is not None:
             raise prompt.refusal
-        if (prompt.text is None) == (prompt.messages is None):
-            raise InvalidRequest("send either text_input or messages", param="text_input")
+        if prompt.messages is None and prompt.text is None:
+            raise InvalidRequest("send text_input or messages", param="text_input")
+        if prompt.messages is not None and prompt.text:
+            raise InvalidRequest("send either text_input or messages, not both", param="text_input")
         echoes = prompt.options.echoes(by_default=prompt.messages is None)
         text, encode = self._text_of(prompt)
         return encode(), text if echoes else ""
 
     def _text_of(self, prompt: Prompt) -> tuple[str, Callable[[], list[int]]]:
-        if prompt.text is not None:
-            text = wire.decoded(prompt.text, "text_input")
+        if prompt.messages is None:
+            text = wire.decoded(prompt.text or b"", "text_input")
             return text, partial(self._tokenizer.encode, text)
-        assert prompt.messages is not None
-        messages = parse_messages(wire.decoded(prompt.messages, "messages"))
-        rendered = self._template.render(messages)
+        # An empty text_input beside messages is none: clients made for vllm_backend cannot leave it out.
+        rendered = self._template.render(parse_messages(wire.decoded(prompt.messages, "messages")))
         return rendered.text, partial(rendered.encode, self._tokenizer)
