@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fake_npu import FakeNpu, make_spec, solo
+from tiny_tokenizer import load_tokenizer
 
-from support.fake_npu import FakeNpu, make_spec, solo
-from support.tiny_tokenizer import load_tokenizer
 from triton_mblt.core.events import Output
 from triton_mblt.core.request import GenerateRequest, OutputOptions, SequenceKey
 from triton_mblt.core.sampling_params import SamplingParams

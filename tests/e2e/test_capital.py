@@ -1,0 +1,37 @@
+"""The README's first answer: the question about France, through `mblt`, over HTTP and through the chat client."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from triton_calls import http_events
+from triton_server import TritonServer
+
+pytestmark = pytest.mark.e2e
+
+QUESTION = "What is the capital of France?"
+ROOT = Path(__file__).parents[2]
+
+
+def test_generate_stream(server: TritonServer) -> None:
+    body = {
+        "messages": f'[{{"role": "user", "content": "{QUESTION}"}}]',
+        "stream": True,
+        "temperature": 0,
+        "max_tokens": 40,
+    }
+    status, answer = server.post("/v2/models/mblt/generate_stream", body)
+    events = [event["text_output"] for event in http_events(iter(answer.splitlines()))]
+    assert status == 200
+    assert len(events) > 1
+    assert "Paris" in "".join(events)
+
+
+def test_chat_client(server: TritonServer) -> None:
+    command = [sys.executable, str(ROOT / "client" / "chat.py"), "--url", server.grpc, "--temperature", "0"]
+    done = subprocess.run([*command, "--message", QUESTION], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Paris" in done.stdout
