@@ -7,13 +7,17 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from fake_engine import ALLOCATE, HANG, HANG_WITH_GIL, answer
-from lm_service import LIMIT_S, Collector, ask, fake_settings, running
+from lm_service import LIMIT_S, Collector, ask, fake_settings, request, running
+
+from triton_mblt.worker.process import WorkerProcess
+from triton_mblt.worker.protocol import Ready, Submit
 
 FOREVER = 10**6
 
@@ -42,6 +46,7 @@ def test_ten_kills_with_eight_open_requests_each() -> None:
         assert [asker.finals for asker in killed] == [1] * 80
         stats = service.stats()
         assert (stats["open_requests"], stats["workers"][0]["restarts"]) == (0, 10)
+        assert sum(thread.name == "mblt-sender" for thread in threading.enumerate()) == 1
 
 
 def test_a_killed_worker_that_loads_is_started_again() -> None:
@@ -58,6 +63,18 @@ def test_the_memory_limit_ends_the_worker_not_the_machine() -> None:
         assert error is not None
         assert "exit code 1" in error.message
         assert ask(service, [10]).code is None
+
+
+def test_a_worker_in_a_device_call_ends_when_its_socket_is_closed() -> None:
+    worker = WorkerProcess.start(fake_settings(), 0, "fake_engine:FakeEngine")
+    try:
+        assert isinstance(worker.receive(LIMIT_S), Ready)
+        with running() as service:
+            worker.send(Submit(request(service, [HANG])))
+        worker._channel.close()
+        assert worker.wait(LIMIT_S) == 0
+    finally:
+        worker.reap()
 
 
 @pytest.mark.parametrize("trouble", [None, HANG, HANG_WITH_GIL])
