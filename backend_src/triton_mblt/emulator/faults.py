@@ -1,4 +1,4 @@
-"""Makes a running emulated NPU misbehave, from outside. The kinds of faults are listed in the runtime's `_faults.py`."""
+"""Makes a running emulated NPU misbehave, from outside. Its `_faults.py` lists the kinds of faults."""
 
 from __future__ import annotations
 

@@ -1,12 +1,13 @@
 """Logits to play in latency mode: curves of recorded SmolLM2 steps for any vocabulary, and a flat adversarial set.
 
 A recorded curve is a step's logits sorted from high to low, kept at some ranks (see `record_logits.py`). For another
-vocabulary size the best words keep their logits and the tail is stretched with its mass kept, so the entropy
+vocabulary size the best words keep their logits and a longer tail keeps its mass in all, so the entropy
 stays that of the recording.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -21,15 +22,18 @@ _FLAT_SPREAD = 1e-3
 Bank = npt.NDArray[np.float32]
 
 
+@lru_cache(maxsize=2)
 def make_bank(kind: str, vocab: int) -> Bank:
-    """Logits [rows, vocab] of the kind "recorded" or "flat"; the same in every process."""
+    """Logits [rows, vocab] of the kind "recorded" or "flat", not to be written; the same in every process."""
     rng = np.random.default_rng(_SEED)
     if kind == "flat":
-        return rng.uniform(0.0, _FLAT_SPREAD, size=(_FLAT_ROWS, vocab)).astype(np.float32)
-    curves = recorded_curves(vocab)
-    for curve in curves:
-        rng.shuffle(curve)
-    return curves
+        bank: Bank = rng.uniform(0.0, _FLAT_SPREAD, size=(_FLAT_ROWS, vocab)).astype(np.float32)
+    else:
+        bank = recorded_curves(vocab)
+        for row in bank:
+            rng.shuffle(row)
+    bank.flags.writeable = False
+    return bank
 
 
 def recorded_curves(vocab: int) -> Bank:
@@ -41,8 +45,8 @@ def recorded_curves(vocab: int) -> Bank:
     wanted = np.arange(vocab, dtype=np.float64)
     stretch = (recorded - head) / max(1, vocab - head)
     source = np.where(wanted < head, wanted, head + (wanted - head + 0.5) * stretch - 0.5)
-    # A tail of n words where m were recorded: each word is worth m/n of a recorded one.
-    share = np.where(wanted < head, 0.0, np.log(stretch))
+    # A tail of n > m recorded words: each is worth m/n of a recorded one. A shorter tail stays below the head instead.
+    share = np.where(wanted < head, 0.0, min(0.0, np.log(stretch)))
     curves = np.stack([np.interp(source, ranks, curve) for curve in points])
     bank: Bank = (curves + share + _BEST).astype(np.float32)
     return bank

@@ -62,8 +62,8 @@ def rewrite(
 
 
 def damaged(blobs: Sequence[bytes]) -> list[bytes]:
-    """Blobs of a dump with every byte after the first 64 of each changed."""
-    return [blob[:64] + (np.frombuffer(blob, np.uint8, offset=64) ^ np.uint8(0x55)).tobytes() for blob in blobs]
+    """Blobs of a dump with every byte after the first 16 of each changed."""
+    return [blob[:16] + (np.frombuffer(blob, np.uint8, offset=16) ^ np.uint8(0x55)).tobytes() for blob in blobs]
 
 
 def _scripted(fault: Fault, row: Row) -> int | None:

@@ -23,11 +23,9 @@ _level = LogLevel.Info
 
 
 def set_log_level(level: LogLevel) -> None:
-    """Set the level for the whole process. TypeError for anything but a LogLevel."""
+    """Set the level for the whole process. AttributeError for anything but a LogLevel."""
     global _level
-    if not isinstance(level, LogLevel):
-        raise TypeError(f"level must be a LogLevel, got {type(level).__name__}")
-    _level = level
+    _level = LogLevel(level.value)
 
 
 def info(text: str) -> None:
