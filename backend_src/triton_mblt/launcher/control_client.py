@@ -84,7 +84,7 @@ class ControlClient:
 class LmProbe:
     """Asks for stats in a thread of its own, so that a server that hangs does not keep the launcher from Ctrl-C.
 
-    Called, it says what is wrong once `failures` questions in a row had no answer; a busy machine may miss one.
+    There is trouble once `failures` questions in a row had no answer; a busy machine may miss one.
     """
 
     def __init__(
@@ -97,8 +97,11 @@ class LmProbe:
         self._thread = threading.Thread(target=self._run, name="lm-probe", daemon=True)
         self._thread.start()
 
-    def __call__(self) -> str | None:
+    def trouble(self) -> str | None:
         return f"the LM does not answer ({self._last})" if self._failed >= self._least else None
+
+    def server_is_ready(self) -> None:
+        self._failed = 0
 
     def close(self) -> None:
         """Ask no more. Does not wait for a question that is under way."""

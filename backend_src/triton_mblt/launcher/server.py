@@ -100,8 +100,10 @@ class _Session:
         try:
             if not self._wait_ready():
                 return 0 if self._stop.asked() else self._explain_failed_start()
+            watchdog = Watchdog(LmProbe(self._client) if self._client.has_control() else None)
+            watchdog.server_is_ready(self._server)
             say(banner(self._settings, self._run, time.monotonic() - self._began))
-            self._watch()
+            self._watch(watchdog)
             return 0
         finally:
             self._end()
@@ -120,11 +122,8 @@ class _Session:
                 say(f"  loading models, {now - began:.0f} s")
         return False
 
-    def _watch(self) -> None:
-        probe = LmProbe(self._client) if self._client.has_control() else None
+    def _watch(self, watchdog: Watchdog) -> None:
         self._clear_counters()
-        watchdog = Watchdog(probe)
-        watchdog.server_is_ready(self._server)
         while not self._stop.wait(0.5):
             trouble = watchdog.trouble(self._server)
             if trouble is None:

@@ -8,14 +8,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 from triton_mblt.launcher.process import ServerProcess
 
-Probe = Callable[[], str | None]
+
+class Probe(Protocol):
+    """A way to see trouble that the process table does not show. Must not block."""
+
+    def trouble(self) -> str | None:
+        """What is wrong, in plain words, or None."""
+
+    def server_is_ready(self) -> None:
+        """A server has just become ready: forget what was wrong with the one before."""
 
 
 class Watchdog:
-    """Watches one server. `probe` returns what is wrong, or None; it must bound its own time."""
+    """Watches one server, through its restarts."""
 
     def __init__(
         self,
@@ -37,6 +46,8 @@ class Watchdog:
         """Take note of a server that has just become ready, and of its stubs."""
         self._ready_since = self._clock()
         self._stubs = server.stubs()
+        if self._probe is not None:
+            self._probe.server_is_ready()
 
     def trouble(self, server: ServerProcess) -> str | None:
         """Why the server has to be restarted, in plain words, or None."""
@@ -46,7 +57,7 @@ class Watchdog:
         dead = self._stubs - server.stubs()
         if dead:
             return f"a model process of tritonserver died (pid {', '.join(map(str, sorted(dead)))})"
-        return self._probe() if self._probe is not None else None
+        return self._probe.trouble() if self._probe is not None else None
 
     def pause_s(self) -> float:
         """How long to wait before the next start: doubled with each, back at the first value after a quiet time."""

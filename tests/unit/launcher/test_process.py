@@ -163,12 +163,24 @@ def test_the_watchdog_sees_a_dead_stub_that_triton_does_not(start: Started, stub
     assert str(victim) in trouble
 
 
-def test_the_watchdog_passes_on_what_its_probe_says(start: Started) -> None:
-    answers: list[str | None] = [None, "lm does not answer"]
-    server = start(f"exec {SLEEP} 60")
-    watchdog = Watchdog(lambda: answers.pop(0))
+class Silent:
+    """A probe that has heard nothing, until the next server is ready."""
+
+    def __init__(self) -> None:
+        self.said: str | None = "lm does not answer"
+
+    def trouble(self) -> str | None:
+        return self.said
+
+    def server_is_ready(self) -> None:
+        self.said = None
+
+
+def test_the_watchdog_asks_its_probe_and_tells_it_of_a_new_server(start: Started) -> None:
+    server, watchdog = start(f"exec {SLEEP} 60"), Watchdog(Silent())
+    assert watchdog.trouble(server) == "lm does not answer"
     watchdog.server_is_ready(server)
-    assert [watchdog.trouble(server), watchdog.trouble(server)] == [None, "lm does not answer"]
+    assert watchdog.trouble(server) is None
 
 
 def test_the_pause_doubles_up_to_a_limit_and_starts_over_after_a_quiet_time(start: Started) -> None:
