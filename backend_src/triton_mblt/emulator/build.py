@@ -84,7 +84,9 @@ def _read_source(path: Path) -> Source:
 
 
 def _limits(model: Source, batch: int, max_cache: int | None, chunk: int, logits: str) -> Limits:
-    context = int(model.config.get("max_position_embeddings", DEFAULT_MAX_CACHE))
+    context = model.config.get("max_position_embeddings", DEFAULT_MAX_CACHE)
+    if not isinstance(context, int):
+        raise InvalidRequest(f"{model.path}: max_position_embeddings is {context!r}", param="source")
     cache = min(context, DEFAULT_MAX_CACHE) if max_cache is None else max_cache
     if not 1 <= batch <= _MAX_BATCH:
         raise InvalidRequest(f"max_batch_size {batch} is not between 1 and {_MAX_BATCH}", param="max_batch_size")

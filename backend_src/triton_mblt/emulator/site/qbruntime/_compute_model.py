@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from huggingface_hub.errors import StrictDataclassError
 
 from ._artefact import Artefact, ArtefactError, TensorPlace
 
@@ -44,7 +45,7 @@ def skeleton(family: str, config: Mapping[str, Any], attention: str = "sdpa") ->
         parsed._attn_implementation = attention
         with torch.device("meta"):
             return getattr(transformers, model_name)(parsed)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (StrictDataclassError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise ArtefactError(f"config is not usable by {model_name}: {error}") from error
 
 
