@@ -13,9 +13,9 @@ import pytest
 import tritonclient.grpc.aio as aio
 from lm_control import Control
 from tiny_models import USER
-from tritonclient.grpc import InferInput
 from triton_calls import Reply, Stream, http_events
 from triton_server import TritonServer
+from tritonclient.grpc import InferInput
 
 pytestmark = pytest.mark.e2e
 

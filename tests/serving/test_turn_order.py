@@ -1,4 +1,4 @@
-"""Turns of one sequence, sent without waiting: never refused for order, answered in order, whatever the first one costs."""
+"""Turns of one sequence, sent without waiting: never refused for order, answered in order, whatever the first costs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verbs of `lm_control` for tests, over HTTP infer, and the emulator's counters."""
+"""The verbs of `lm_control` for tests, over HTTP infer, and a look at the emulated NPU behind it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import Any
 
 from triton_calls import eventually
 from triton_server import TritonServer
+
+from triton_mblt.emulator import faults
+from triton_mblt.emulator.stats import CallStats, read_stats
 
 
 class Refused(Exception):
@@ -38,15 +41,23 @@ class Control:
     def worker_pid(self) -> int:
         return int(self.stats()["workers"][0]["pid"])
 
-    def calls(self) -> list[dict[str, Any]]:
-        """The emulator's latest device calls, oldest first."""
-        (process,) = json.loads(self._server.cli("emulate", "stats", "--pid", str(self.worker_pid())))
-        return list(process["recent"])
+    def slots_are_free(self) -> bool:
+        engine = self.stats()["workers"][0]["engine"]
+        return engine is not None and bool(engine["slots"]["free"] == engine["slots"]["total"])
 
-    def slow_down(self, seconds: float, calls: int) -> None:
-        """Make each of the next device calls longer."""
-        fault = {"kind": "hang", "seconds": seconds, "times": calls}
-        self._server.cli("emulate", "fault", "--pid", str(self.worker_pid()), json.dumps(fault))
+    def calls_since(self, start_ns: int) -> list[CallStats]:
+        """The emulator's device calls that began after a moment of the monotonic clock, oldest first."""
+        (process,) = read_stats(self.worker_pid(), run_dir=self._server.folder / "emulator")
+        return [call for call in process["latest"] if call["start_ns"] > start_ns]
+
+    def slow_down(self, seconds: float) -> None:
+        """Make every device call longer, from the next one on."""
+        fault = {"kind": "hang", "seconds": seconds, "times": None}
+        faults.inject(self.worker_pid(), fault, run_dir=self._server.folder / "emulator")
+
+    def back_to_speed(self) -> None:
+        faults.clear(self.worker_pid(), run_dir=self._server.folder / "emulator")
 
     def wait_idle(self) -> None:
-        eventually(lambda: self.stats()["open_requests"] == 0)
+        """Wait until no request is open and no slot taken."""
+        eventually(lambda: self.stats()["open_requests"] == 0 and self.slots_are_free())

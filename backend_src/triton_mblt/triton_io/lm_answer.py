@@ -1,4 +1,8 @@
-"""What the LM says about one request, as Triton responses: one per piece of text, vllm_backend's names and shapes."""
+"""What the LM says about one request, as Triton responses: one per piece of text, vllm_backend's names and shapes.
+
+A model that calls another one (BLS) never gets an error response that comes after other responses, and waits for ever
+(measured on Triton 2.51). So the front asks for errors as text: finish_reason "error", text_output the error's text.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +10,30 @@ import json
 import math
 from typing import Any
 
+from triton_mblt.core.errors import format_error
 from triton_mblt.core.events import Output
-from triton_mblt.core.request import OutputOptions
 from triton_mblt.triton_io import wire
+from triton_mblt.triton_io.lm_request import Arrival
 from triton_mblt.triton_io.sender import Responder
+
+ERROR = "error"
 
 
 class Answer:
-    """Turns outputs into responses, on the lane of its request. `echo` leads the first response."""
+    """Turns outputs into responses, on the lane of its request. The echo leads the first response."""
 
-    def __init__(self, responder: Responder, wanted: OutputOptions, echo: str, with_logprobs: bool) -> None:
+    def __init__(self, responder: Responder, arrival: Arrival) -> None:
         self._responder = responder
-        self._wanted = wanted
-        self._echo = echo
-        self._with_logprobs = with_logprobs
+        self._wanted = arrival.request.outputs
+        self._echo = arrival.echo
+        self._with_logprobs = arrival.request.sampling.logprobs is not None
+        self._errors_as_text = arrival.errors_as_text
 
     def send(self, output: Output) -> None:
+        if output.error is not None and self._errors_as_text:
+            text = wire.text_tensor("text_output", format_error(output.error))
+            self._responder.send([text, wire.text_tensor("finish_reason", ERROR)], final=True)
+            return
         if output.error is not None:
             self._responder.fail(output.error)
             return

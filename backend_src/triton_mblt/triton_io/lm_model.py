@@ -67,7 +67,7 @@ class LmModel:
         arrival = self._door.read(request, who, handle)
         turn = arrival.request
         lane = hash(turn.key)  # one for a sequence: its turns are answered in their order
-        answer = Answer(responder, turn.outputs, arrival.echo, turn.sampling.logprobs is not None)
+        answer = Answer(responder, arrival)
 
         def deliver(output: Output) -> None:
             self._metrics.saw(output)

@@ -21,23 +21,25 @@ from triton_mblt.core.sampling_params import (
     Scalar,
     parse_sampling,
 )
-from triton_mblt.core.sampling_values import to_float
+from triton_mblt.core.sampling_values import to_bool, to_float
 from triton_mblt.triton_io import wire
 from triton_mblt.triton_io.options import PACKED, Options, read_options, unpack
 
-_OWN_PARAMETERS = frozenset({"abort_token", "lease_s", "session_id", "prompt_mode"})
+ERRORS_AS_TEXT = "errors_as_text"
+_OWN_PARAMETERS = frozenset({"abort_token", "lease_s", "session_id", "prompt_mode", ERRORS_AS_TEXT})
 _LONGEST_TOKEN = 256
 _DAY_S = 24 * 3600.0
 
 
 class Arrival(msgspec.Struct, frozen=True):
     """A request that passed the door. `echo` is text that leads the answer; `abort_token` "" means none, `lease_s` 0
-    likewise."""
+    likewise. `errors_as_text`: the front needs an error of a running answer as a text (lm_answer.py says why)."""
 
     request: GenerateRequest
     echo: str
     abort_token: str
     lease_s: float
+    errors_as_text: bool
 
 
 class Door:
@@ -75,6 +77,7 @@ class Door:
             echo=echo,
             abort_token=_token(given),
             lease_s=to_float("lease_s", given.get("lease_s", 0), 0.0, _DAY_S),
+            errors_as_text=to_bool(ERRORS_AS_TEXT, given.get(ERRORS_AS_TEXT, False)),
         )
 
 

@@ -22,6 +22,8 @@ from triton_mblt.triton_io import wire
 from triton_mblt.triton_io.cancellation import CancellationPoller
 from triton_mblt.triton_io.deployment import read_deployment
 from triton_mblt.triton_io.front_leases import LEASE_S, FrontLeases
+from triton_mblt.triton_io.lm_answer import ERROR
+from triton_mblt.triton_io.lm_request import ERRORS_AS_TEXT
 from triton_mblt.triton_io.ordered_pool import OrderedPool
 from triton_mblt.triton_io.sender import Responder, guarded
 from triton_mblt.worker.control import call
@@ -92,7 +94,7 @@ class MbltModel:
             responder=responder,
             inputs=wire.copied_inputs(request),
             who=wire.Identity(responder.request_id, f"{self._prefix}-{number}", start=True, end=True),
-            parameters={"abort_token": secrets.token_hex(16), "lease_s": LEASE_S, **given},
+            parameters={"abort_token": secrets.token_hex(16), "lease_s": LEASE_S, **given, ERRORS_AS_TEXT: True},
             renews="lease_s" not in given,
             started=[],
         )
@@ -135,10 +137,13 @@ def _pass_on(answer: Any, responder: Responder, wants_reason: bool) -> None:
     values = wire.output_values(answer)
     if not values:
         return
-    reason = values["finish_reason"][0]
+    reason = values["finish_reason"][0].decode()
+    if reason == ERROR:
+        responder.fail(_own_error(values["text_output"][0].decode(), "INTERNAL", responder.request_id))
+        return
     if not wants_reason:
         del values["finish_reason"]
-    responder.send(wire.tensors_of(values), final=reason != b"None")
+    responder.send(wire.tensors_of(values), final=reason != "None")
 
 
 def _own_error(text: str, code: Code, request_id: str) -> ErrorInfo:
