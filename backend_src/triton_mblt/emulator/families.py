@@ -14,12 +14,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Family:
-    """One family. `name` is the checkpoint's model_type; `embedding` the tensor a released package carries."""
+    """One family. `name` is its model_type and GGUF architecture; `embedding` the tensor a released package carries."""
 
     name: str
     architecture: str
     embedding: str
-    gguf_arch: str
     gguf_permuted: bool = False  # GGUF writers reorder Llama's q and k rows; the order is undone on reading
 
     @property
@@ -31,11 +30,11 @@ class Family:
 FAMILIES: Mapping[str, Family] = {
     family.name: family
     for family in (
-        Family("llama", "MobilintLlamaForCausalLM", "model.embed_tokens.weight", "llama", gguf_permuted=True),
-        Family("qwen2", "MobilintQwen2ForCausalLM", "model.embed_tokens.weight", "qwen2"),
-        Family("qwen3", "MobilintQwen3ForCausalLM", "model.embed_tokens.weight", "qwen3"),
-        Family("exaone", "MobilintExaoneForCausalLM", "transformer.wte.weight", "exaone"),
-        Family("exaone4", "MobilintExaone4ForCausalLM", "model.embed_tokens.weight", "exaone4"),
+        Family("llama", "MobilintLlamaForCausalLM", "model.embed_tokens.weight", gguf_permuted=True),
+        Family("qwen2", "MobilintQwen2ForCausalLM", "model.embed_tokens.weight"),
+        Family("qwen3", "MobilintQwen3ForCausalLM", "model.embed_tokens.weight"),
+        Family("exaone", "MobilintExaoneForCausalLM", "transformer.wte.weight"),
+        Family("exaone4", "MobilintExaone4ForCausalLM", "model.embed_tokens.weight"),
     )
 }
 

@@ -18,7 +18,7 @@ from triton_mblt.emulator.build_source import PIECE_BYTES, Chunks, Source, Sourc
 from triton_mblt.emulator.families import FAMILIES, Family
 from triton_mblt.emulator.gguf_tokenizer import read_tokenizer
 
-_TOP = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+_TOP = {"output_norm": "model.norm", "output": "lm_head"}
 _LAYER = {
     "attn_norm": "input_layernorm",
     "ffn_norm": "post_attention_layernorm",
@@ -35,8 +35,6 @@ _LAYER = {
     "ffn_down": "mlp.down_proj",
 }
 _ROPE_FACTORS = "rope_freqs.weight"
-# EXAONE 3.5 is computed as Llama and GGUF names have no prefix of their own, so its GGUF is described as a Llama's.
-_READ_AS = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "exaone4": "exaone4"}
 
 
 class GgufFields:
@@ -68,9 +66,9 @@ def read_gguf(path: Path) -> Source:
     reader = _open(path)
     fields = GgufFields(path, reader.fields)
     arch = fields.get("general.architecture", str)
-    if arch not in _READ_AS:
-        raise InvalidRequest(f"{path}: architecture {arch!r} is not one of {', '.join(_READ_AS)}", param="source")
-    family = FAMILIES[_READ_AS[arch]]
+    if arch not in FAMILIES:
+        raise InvalidRequest(f"{path}: architecture {arch!r} is not one of {', '.join(FAMILIES)}", param="source")
+    family = FAMILIES[arch]
     stored = {tensor.name: tensor for tensor in reader.tensors}
     factors = stored.pop(_ROPE_FACTORS, None)
     config = _config(family, fields, stored)
@@ -79,7 +77,7 @@ def read_gguf(path: Path) -> Source:
         path=path,
         family=family,
         config={**config, **tokenizer.token_ids},
-        tensors={_name(path, name): _tensor(family, config, name, tensor) for name, tensor in stored.items()},
+        tensors={_name(path, family, name): _tensor(family, config, name, tensor) for name, tensor in stored.items()},
         generation=tokenizer.token_ids,
         write_tokenizer=tokenizer.write,
         rope_factors=None if factors is None else _plain(factors),
@@ -91,7 +89,7 @@ def _open(path: Path) -> Any:
 
     try:
         return GGUFReader(path)
-    except (OSError, ValueError, IndexError, KeyError, OverflowError, UnicodeDecodeError) as error:
+    except (OSError, ValueError, IndexError, KeyError, TypeError, OverflowError, MemoryError) as error:
         raise InvalidRequest(f"{path} is not a readable GGUF file: {error}", param="source") from error
 
 
@@ -124,7 +122,17 @@ def _config(family: Family, fields: GgufFields, stored: Iterable[str]) -> dict[s
         config.update(sliding_window=None, layer_types=["full_attention"] * int(config["num_hidden_layers"]))
     if "blk.0.attn_q.bias" in stored:
         config["attention_bias"] = True
-    return config
+    return _exaone_keys(config) if family.name == "exaone" else config
+
+
+def _exaone_keys(config: dict[str, Any]) -> dict[str, Any]:
+    """EXAONE 3.5's own names for three settings."""
+    names = {
+        "num_hidden_layers": "num_layers",
+        "rms_norm_eps": "layer_norm_epsilon",
+        "hidden_act": "activation_function",
+    }
+    return {names.get(key, key): value for key, value in config.items()}
 
 
 def _rope_scaling(arch: str, fields: GgufFields) -> dict[str, Any] | None:
@@ -136,8 +144,11 @@ def _rope_scaling(arch: str, fields: GgufFields) -> dict[str, Any] | None:
     raise InvalidRequest(f"{fields.path}: rope scaling {kind!r} is read from checkpoints only", param="source")
 
 
-def _name(path: Path, name: str) -> str:
+def _name(path: Path, family: Family, name: str) -> str:
+    """The name under which transformers computes the tensor; only the embedding has the name its package needs."""
     stem, _, ending = name.rpartition(".")
+    if name == "token_embd.weight":
+        return family.embedding
     if stem in _TOP:
         return f"{_TOP[stem]}.{ending}"
     parts = stem.split(".")

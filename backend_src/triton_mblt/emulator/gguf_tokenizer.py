@@ -77,7 +77,9 @@ class _Split:
 
 _SPLITS: Mapping[str, _Split] = {
     "smollm": _Split(_digits_then_gpt2),
+    "exaone": _Split(_digits_then_gpt2),
     "gpt-2": _Split(lambda: pre_tokenizers.ByteLevel(add_prefix_space=False)),
+    "exaone4": _Split(lambda: pre_tokenizers.ByteLevel(add_prefix_space=False)),
     "llama-bpe": _Split(_split_by(_words_with_digits(r"\p{N}{1,3}")), ignore_merges=True),
     "qwen2": _Split(_split_by(_words_with_digits(r"\p{N}")), nfc=True),
 }
