@@ -135,6 +135,13 @@ def test_a_batch_model_takes_auto_or_single(tmp_path: Path) -> None:
             q.Model(path, wrong)
 
 
+def test_a_model_keeps_the_config_it_was_made_with(tmp_path: Path) -> None:
+    given = config("single", [core(0, 1)])
+    model = q.Model(artefact(tmp_path), given)
+    given.set_global8_core_mode()
+    assert model.get_core_mode() is q.CoreMode.Single
+
+
 def test_target_cores(tmp_path: Path) -> None:
     path = artefact(tmp_path)
     single = q.Model(path, config("single", [core(1, 2)]))

@@ -81,6 +81,16 @@ def test_a_file_whose_pid_was_used_again_is_removed(tmp_path: Path) -> None:
     assert not path.exists()
 
 
+def test_a_new_process_clears_away_what_killed_ones_left(tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    run_dir.mkdir()
+    for name in ("4194305.stats", "4194305.faults.json", "4194305.new", f"{os.getpid()}.faults.json", "notes.txt"):
+        (run_dir / name).write_text("x")
+    q.load(artefact(tmp_path))
+    left = {path.name for path in run_dir.iterdir()}
+    assert left == {f"{os.getpid()}.stats", f"{os.getpid()}.faults.json", "notes.txt"}
+
+
 def test_read_from_outside_while_it_runs(tmp_path: Path) -> None:
     code = (
         "import sys, numpy as np, qbruntime as q\n"

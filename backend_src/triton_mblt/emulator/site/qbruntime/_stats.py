@@ -1,6 +1,7 @@
 """This process's counters, in a small mapped file that others may read at any time (layout in `_records.py`).
 
-The file is made when the first model is launched and removed when the process ends.
+The file is made when the first model is launched and removed when the process ends. Making one clears away those that
+killed processes left.
 """
 
 from __future__ import annotations
@@ -98,4 +99,13 @@ def stats(run_dir: Path) -> Stats:
     if _stats is None or _stats._pid != os.getpid():
         _stats = Stats(run_dir / f"{os.getpid()}.stats")
         atexit.register(_stats.remove)
+        _clear_away(run_dir)
     return _stats
+
+
+def _clear_away(run_dir: Path) -> None:
+    """Remove the files of processes that are no more."""
+    for path in run_dir.iterdir():
+        pid = path.name.partition(".")[0]
+        if pid.isdecimal() and _records.start_ticks(int(pid)) is None:
+            path.unlink(missing_ok=True)

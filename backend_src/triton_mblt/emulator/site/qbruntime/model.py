@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import time
 from collections.abc import Sequence
@@ -57,7 +58,7 @@ class Model(UnsupportedMethods):
             self._artefact = read_artefact(path)
         except ArtefactError as error:
             raise failure("Model_FailedToLoadMXQ", str(error)) from error
-        self._config = ModelConfig() if model_config is None else model_config
+        self._config = ModelConfig() if model_config is None else copy.copy(model_config)
         _cores.check_config(self._artefact, self._config)
         self._path = path
         self._identifier = next(_identifiers)
