@@ -18,7 +18,8 @@ PYTEST_ARGS  ?=
 
 PY      := $(VENV)/bin/python
 PIP     := $(PY) -m pip --disable-pip-version-check
-RUN     := PYTHONPATH=backend_src$${PYTHONPATH:+:$$PYTHONPATH} $(PY) -m triton_mblt
+# exec: a signal for make reaches the launcher, not a shell between them.
+RUN     := PYTHONPATH=backend_src$${PYTHONPATH:+:$$PYTHONPATH} exec $(PY) -m triton_mblt
 hash     = $(shell cat $(1) | cksum | cut -d' ' -f1)
 REQS    := requirements-torch.txt requirements.txt requirements-npu.txt
 READY   := $(VENV)/.ready-$(call hash,$(REQS) pyproject.toml)

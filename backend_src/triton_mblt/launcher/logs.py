@@ -18,6 +18,8 @@ _NO_GPU = (
     "CudaDriverHelper has not been initialized",
     "DCGM unable to start",
     "Failed to initialize NVML",
+    "failed to allocate pinned system memory",
+    "CUDA driver version is insufficient for CUDA runtime version",
     "failed to enable peer access",
 )
 # What Triton prints when it is told to stop while clients are connected: the launcher's own lines say it better.

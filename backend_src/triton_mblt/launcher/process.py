@@ -7,6 +7,7 @@ process whose parents are gone can still be found, and no process of anyone else
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -21,6 +22,16 @@ from triton_mblt.launcher import exec_guard
 from triton_mblt.launcher.backend_dir import STUB
 
 _POLL_S = 0.05
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def adopt_orphans() -> None:
+    """Become the parent of stubs and workers whose own parent ends, to reap them. For processes that start servers only.
+
+    In a container whose first process reaps nobody they would stay as zombies.
+    """
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
 class ServerProcess:
@@ -87,9 +98,17 @@ class ServerProcess:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             self._process.poll()
+            self._reap()
             if not left or time.monotonic() > deadline:
                 return
             time.sleep(_POLL_S)
+
+    def _reap(self) -> None:
+        """Take leave of ended processes that became our children (see adopt_orphans)."""
+        for pid in _own_pids():
+            if pid != self._process.pid and _stat(pid)[:2] == ["Z", str(os.getpid())]:
+                with suppress(ChildProcessError):
+                    os.waitpid(pid, os.WNOHANG)
 
     def _read(self, on_line: Callable[[str], None]) -> None:
         assert self._process.stdout is not None
@@ -111,6 +130,14 @@ def _environment(pid: int) -> list[bytes]:
     """The environment with which a process was started; empty for one that is gone or a zombie."""
     try:
         return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of /proc/<pid>/stat after the name: state, parent, ...; empty for a process that is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     except OSError:
         return []
 

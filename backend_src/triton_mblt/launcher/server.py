@@ -25,7 +25,7 @@ from triton_mblt.launcher.checks import busy_port
 from triton_mblt.launcher.command import RUN_DIR_VARIABLE, command_line, environment
 from triton_mblt.launcher.control_client import ControlClient, LmProbe
 from triton_mblt.launcher.logs import ServerLog
-from triton_mblt.launcher.process import ServerProcess
+from triton_mblt.launcher.process import ServerProcess, adopt_orphans
 from triton_mblt.launcher.watchdog import Watchdog, describe_exit
 
 _PROGRESS_S = 5.0
@@ -62,6 +62,7 @@ def serve(settings: ServerSettings) -> int:
                 param=name,
             )
     embedded = find_embedded_server()
+    adopt_orphans()
     rundir.sweep()
     run = rundir.create()
     try:

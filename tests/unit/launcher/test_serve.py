@@ -231,7 +231,7 @@ def test_ctrl_c_with_three_clients_leaves_nothing(tmp_path: Path) -> None:
         assert serve.process.wait(20) == 0
         took = time.monotonic() - asked
         assert took <= 5.0, f"{took:.1f} s"
-        assert [pid for pid in pids if alive(pid)] == []
+        assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []  # not even a zombie
         assert not run_dir.exists()
         assert shared_memory(run_dir) == []
         idle_grpc.close()
