@@ -26,9 +26,9 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def adopt_orphans() -> None:
-    """Become the parent of stubs and workers whose own parent ends, to reap them. For processes that start servers only.
+    """Become the parent of stubs and workers whose own parent ends, to reap them.
 
-    In a container whose first process reaps nobody they would stay as zombies.
+    In a container whose first process reaps nobody they would stay as zombies. For a process without other children.
     """
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
