@@ -1,4 +1,4 @@
-"""A real tritonserver for tests: `triton-mblt serve` on the emulated NPU as a child, on free ports, stopped at the end.
+"""A real tritonserver for tests, as a child on free ports, stopped at the end: by our launcher, or the bare binary.
 
 Owns the child and a temporary folder for the emulator's counters and the server's log.
 """
@@ -14,12 +14,13 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import triton_mblt
+from triton_mblt.launcher.backend_dir import assemble, find_embedded_server
 
 SOURCE = Path(triton_mblt.__file__).parents[1]
 START_LIMIT_S = 180.0
@@ -80,8 +81,42 @@ class TritonServer:
 
 @contextlib.contextmanager
 def serving(package: Path, folder: Path, *arguments: str, **env: str) -> Iterator[TritonServer]:
-    """Serve `package` for the time of the block. `folder` is an empty folder of the caller's; `env` adds variables."""
-    http_port, grpc_port, metrics_port = free_ports(3)
+    """Serve `package` by our launcher for the time of the block. `folder` is an empty folder; `env` adds variables."""
+    command = [sys.executable, "-m", "triton_mblt", "serve", "--npu", "emulated", "--model", str(package), *arguments]
+    with _running(folder, env, lambda http, grpc, metrics: [
+        *command, "--http-port", str(http), "--grpc-port", str(grpc), "--metrics-port", str(metrics),
+    ]) as server:  # fmt: skip
+        yield server
+
+
+@contextlib.contextmanager
+def plain_triton(repository: Path, folder: Path, *arguments: str, **env: str) -> Iterator[TritonServer]:
+    """The bare tritonserver binary on a repository: what a user with a server of their own starts."""
+    embedded = find_embedded_server()
+    backends, library = assemble(embedded, folder)
+    env = {
+        "LD_LIBRARY_PATH": f"{library}:{embedded.libraries}",
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYTHONPATH": str(embedded.site_packages),
+        **env,
+    }
+    command = [str(embedded.binary), f"--model-repository={repository}", f"--backend-directory={backends}", *arguments]
+    command += [f"--{kind}-address=127.0.0.1" for kind in ("http", "grpc", "metrics")]
+    with _running(folder, env, lambda http, grpc, metrics: [
+        *command, f"--http-port={http}", f"--grpc-port={grpc}", f"--metrics-port={metrics}",
+    ], signal.SIGTERM) as server:  # fmt: skip
+        yield server
+
+
+@contextlib.contextmanager
+def _running(
+    folder: Path,
+    env: Mapping[str, str],
+    command: Callable[[int, int, int], list[str]],
+    stop: signal.Signals = signal.SIGINT,
+) -> Iterator[TritonServer]:
+    """A server on free ports, ready when the block begins. `command` makes the command line from its three ports."""
+    ports = free_ports(3)
     variables = {
         **os.environ,
         "PYTHONPATH": str(SOURCE),
@@ -90,18 +125,16 @@ def serving(package: Path, folder: Path, *arguments: str, **env: str) -> Iterato
         "MBLT_EMULATOR_RUN_DIR": str(folder / "emulator"),
         **env,
     }
-    ports = ["--http-port", str(http_port), "--grpc-port", str(grpc_port), "--metrics-port", str(metrics_port)]
-    command = [sys.executable, "-m", "triton_mblt", "serve", "--npu", "emulated", "--model", str(package)]
     with (folder / "server.log").open("wb") as log:
         process = subprocess.Popen(
-            [*command, *ports, *arguments], env=variables, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-        )
-    server = TritonServer("127.0.0.1", http_port, grpc_port, metrics_port, folder, variables, process.pid)
+            command(*ports), env=variables, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+        )  # fmt: skip
+    server = TritonServer("127.0.0.1", *ports, folder, variables, process.pid)
     try:
         _wait_ready(process, server)
         yield server
     finally:
-        process.send_signal(signal.SIGINT)
+        process.send_signal(stop)
         try:
             process.wait(30)
         except subprocess.TimeoutExpired:

@@ -113,7 +113,10 @@ class TokenizerModel:
             raise InvalidRequest("send either text_input or messages, not both", param="text_input")
         echoes = prompt.options.echoes(by_default=prompt.messages is None)
         text, encode = self._text_of(prompt)
-        return encode(), text if echoes else ""
+        ids = encode()
+        if not ids:
+            raise InvalidRequest("text_input is empty", param="text_input")
+        return ids, text if echoes else ""
 
     def _text_of(self, prompt: Prompt) -> tuple[str, Callable[[], list[int]]]:
         if prompt.messages is None:
