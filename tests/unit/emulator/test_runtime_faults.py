@@ -208,7 +208,7 @@ def test_abort_ends_the_process_and_its_counters_are_cleared_away(tmp_path: Path
     assert done.returncode == -signal.SIGABRT
     assert "survived" not in done.stdout
     assert in_a_child(tmp_path, {"kind": "abort", "exit_code": 7}).returncode == 7
-    assert len(list((tmp_path / "run").glob("*.stats"))) == 2
+    assert len(list((tmp_path / "run").glob("*.stats"))) == 1, "the second process cleared away the first one's"
     assert read_stats() == []
     assert list((tmp_path / "run").iterdir()) == []
 
