@@ -38,7 +38,7 @@ class Server:
 
     def emulator_stats(self) -> Any:
         """What `triton-mblt emulate stats` prints for this server's NPU worker."""
-        return json.loads(command(["emulate", "stats"], self.env))
+        return json.loads(command(["emulate", "stats", "--latest", "4096"], self.env))
 
     def cpu_seconds(self) -> dict[str, float]:
         """CPU seconds used so far by each process below the launcher, by a readable name."""
