@@ -14,7 +14,7 @@ from triton_server import TritonServer
 
 from triton_mblt.text.tokenizer import TextTokenizer
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
 
 COUNT = 20
 SUBJECTS = ["a river", "the moon", "old bread", "Prague", "chess", "a lighthouse", "rain", "the number seven"]

@@ -38,6 +38,7 @@ from triton_mblt.worker.protocol import (
     StatsRequest,
     StepOutputs,
     Submit,
+    Taken,
     ToStub,
     ToWorker,
     worker_end,
@@ -92,6 +93,8 @@ class _Mailbox:
         code = 1
         try:
             while (message := self._channel.receive()) is not None:
+                if isinstance(message, Submit):
+                    self.post(Taken(message.request.handle))
                 self.inbox.put(message)
             code = 0
         except msgspec.MsgspecError:

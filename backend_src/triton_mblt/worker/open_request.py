@@ -13,14 +13,15 @@ Deliver = Callable[[Output], None]
 
 
 class OpenRequest:
-    """From submit to the final output. `worker` (None while it waits for one), `aborted` and `lease_s` are under the
-    service's lock."""
+    """From submit to the final output. `worker` (None while it waits for one), `taken` (that worker has read it),
+    `aborted` and `lease_s` are under the service's lock."""
 
     def __init__(self, request: GenerateRequest, deliver: Deliver, abort_token: str, lease_s: float) -> None:
         self.request = request
         self.abort_token = abort_token
         self.lease_s = lease_s
         self.worker: int | None = None
+        self.taken = False
         self.aborted = False
         self._deliver = deliver
         self._lock = threading.Lock()  # held while delivering, so that nothing can follow a final output

@@ -1,7 +1,9 @@
 """Messages between the LM stub and an NPU worker: typed, msgpack, length-prefixed frames on one socket pair.
 
 Stub to worker: Start (the first frame), then Submit, Abort, StatsRequest, Drain. Worker to stub: Ready or LoadFailed,
-then StepOutputs (one per engine step) and StatsReply. The worker ends when its end of the socket reads EOF.
+then Taken (one per Submit), StepOutputs (one per engine step) and StatsReply. The worker ends when its end of the
+socket
+reads EOF.
 """
 
 from __future__ import annotations
@@ -63,6 +65,12 @@ class LoadFailed(msgspec.Struct, frozen=True, tag=True):
     permanent: bool
 
 
+class Taken(msgspec.Struct, frozen=True, tag=True):
+    """The worker has read this request. One that was never taken was never begun, so another worker may have it."""
+
+    handle: int
+
+
 class StepOutputs(msgspec.Struct, frozen=True, tag=True):
     """Everything one engine step has to say."""
 
@@ -77,7 +85,7 @@ class StatsReply(msgspec.Struct, frozen=True, tag=True):
 
 
 ToWorker = Start | Submit | Abort | StatsRequest | Drain
-ToStub = Ready | LoadFailed | StepOutputs | StatsReply
+ToStub = Ready | LoadFailed | Taken | StepOutputs | StatsReply
 
 MessageT = TypeVar("MessageT")
 _HEADER = struct.Struct("<I")

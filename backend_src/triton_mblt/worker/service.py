@@ -228,6 +228,11 @@ class LmService:
         for record, refusal in refused:
             self._fail(record, refusal)
 
+    def worker_took(self, handle: int) -> None:
+        record = self._open.get(handle)
+        if record is not None:
+            record.taken = True
+
     def worker_said(self, outputs: list[Output]) -> None:
         for output in outputs:
             record = self._open.get(output.handle)
@@ -250,7 +255,11 @@ class LmService:
             self._ready.discard(index)
             if not self._ready and loss.cause is not None:
                 self._load_failure = loss
-            lost = [record for record in self._open.values() if record.worker == index]
+            mine = [record for record in self._open.values() if record.worker == index]
+            lost = [record for record in mine if record.taken or record.aborted]
+            for record in mine:
+                if record not in lost:
+                    record.worker = None  # it went to a process already dead: the next one may begin it
             if not self._ready and loss.cause is not None:
                 lost += [record for record in self._open.values() if record.worker is None]
             for record in lost:
@@ -277,6 +286,7 @@ class LmService:
             if other.worker in load:
                 load[other.worker] += 1
         record.worker = min(load, key=load.__getitem__)
+        record.taken = False
         self._supervisor.keepers[record.worker].send(Submit(record.request))
 
     def _abort_at_worker(self, record: OpenRequest, reason: str) -> bool:

@@ -22,7 +22,17 @@ from triton_mblt.core.events import Output
 from triton_mblt.core.model_info import ModelInfo
 from triton_mblt.core.settings import Settings
 from triton_mblt.worker.process import WorkerProcess
-from triton_mblt.worker.protocol import Abort, Drain, LoadFailed, Ready, StatsReply, StatsRequest, StepOutputs, Submit
+from triton_mblt.worker.protocol import (
+    Abort,
+    Drain,
+    LoadFailed,
+    Ready,
+    StatsReply,
+    StatsRequest,
+    StepOutputs,
+    Submit,
+    Taken,
+)
 
 State = Literal["starting", "ready", "dead", "failed", "closed"]
 Order = Submit | Abort | StatsRequest | Drain
@@ -45,6 +55,7 @@ class Listener(Protocol):
     """Called on the keeper thread of worker `index`, in order: ready, then said and stats, then lost; and again."""
 
     def worker_ready(self, index: int, info: ModelInfo) -> None: ...
+    def worker_took(self, handle: int) -> None: ...
     def worker_said(self, outputs: list[Output]) -> None: ...
     def worker_stats(self, index: int, number: int, stats: dict[str, Any]) -> None: ...
     def worker_lost(self, index: int, loss: Loss) -> None: ...
@@ -161,6 +172,8 @@ class Keeper:
             if isinstance(message, StepOutputs):
                 fruitful = True
                 self._listener.worker_said(message.outputs)
+            elif isinstance(message, Taken):
+                self._listener.worker_took(message.handle)
             elif isinstance(message, StatsReply):
                 self._listener.worker_stats(self._index, message.number, message.stats)
             else:
