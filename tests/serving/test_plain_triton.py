@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from lm_control import Control
 from triton_calls import Stream
 from triton_server import TritonServer, plain_triton
 
@@ -31,7 +32,9 @@ def own_server(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
         name_model(repository / name, folder)
     folder = tmp_path_factory.mktemp("own")
     options = ("--strict-readiness=false", "--exit-on-error=false", "--exit-timeout-secs=2")
-    with plain_triton(repository, folder, *options) as running:
+    (home / "admin.key").write_text("open sesame\n")
+    limits = {"MBLT_BLS_THREADS": "2", "MBLT_MAX_QUEUE": "3"}
+    with plain_triton(repository, folder, *options, MBLT_ADMIN_KEY_FILE=str(home / "admin.key"), **limits) as running:
         yield running
 
 
@@ -82,3 +85,31 @@ def test_a_package_that_cannot_be_loaded_says_why(
     assert state == "UNAVAILABLE"
     assert reason in said
     assert logged in own_server.log()
+
+
+def test_the_front_queues_and_then_refuses(own_server: TritonServer) -> None:
+    """Two threads and a queue of three: of eight at once three are refused, and the others are answered."""
+    control = Control(own_server)
+    control.slow_down(0.05)
+    with Stream(own_server.grpc) as stream:
+        replies = [stream.send("mblt", text="hi", sampling={"max_tokens": 5, "ignore_eos": True}) for _ in range(8)]
+        ends = [reply.wait() for reply in replies]
+    control.back_to_speed()
+    assert [reply.info.code for reply in ends if reply.error] == ["UNAVAILABLE"] * 3
+    assert [reply.finals for reply in ends] == [1] * 8
+
+
+def test_draining_refuses_new_requests_and_finishes_old_ones(own_server: TritonServer) -> None:
+    """The last test on this server: there is no way back."""
+    control = Control(own_server)
+    control.slow_down(0.05)
+    with Stream(own_server.grpc) as stream:
+        old = stream.send("mblt", text="hi", sampling={"max_tokens": 20, "ignore_eos": True}, stream=True)
+        old.wait_responses(1)
+        assert control.call("drain", admin_key="open sesame") == {"draining": True}
+        control.back_to_speed()
+        for entry, place in (("mblt", {}), ("mblt_ensemble", {"sequence": 2})):
+            refused = stream.ask(entry, text="hi", **place)
+            assert (refused.info.code, refused.finals) == ("UNAVAILABLE", 1)
+        assert (old.wait().error, old.finals) == ("", 1)
+    assert control.stats()["draining"] is True
