@@ -18,7 +18,7 @@ TIMES = 10
 
 @pytest.mark.timeout(600)
 def test_ten_kills_with_eight_streams_open(server: TritonServer, stream: Stream, control: Control) -> None:
-    triton = server.launcher_pid
+    triton = _tritonserver(server)
     short = {"temperature": 0, "max_tokens": 8}
     expected = stream.ask("mblt_ensemble", text="after", sampling=short, sequence=900).text
     for time_number in range(TIMES):
