@@ -22,10 +22,15 @@ def uint64(value: Any, name: str) -> int:
 
 
 def _integer(value: Any, name: str, least: int, most: int) -> int:
-    if isinstance(value, float) or not isinstance(value, SupportsInt):
-        raise TypeError(f"{name} must be an integer, got {type(value).__name__}")
-    # np.float32 has no index: the native layer truncates it without a word.
-    number = operator.index(value) if isinstance(value, SupportsIndex) else int(value)
+    # The usual case first: protocol checks take 10 us, and a call of 16 rows makes 48 of these.
+    number = value if type(value) is int else _converted(value, name)
     if not least <= number <= most:
         raise TypeError(f"{name} is {number}, outside {least}..{most}")
     return number
+
+
+def _converted(value: Any, name: str) -> int:
+    if isinstance(value, float) or not isinstance(value, SupportsInt):
+        raise TypeError(f"{name} must be an integer, got {type(value).__name__}")
+    # np.float32 has no index: the native layer truncates it without a word.
+    return operator.index(value) if isinstance(value, SupportsIndex) else int(value)
