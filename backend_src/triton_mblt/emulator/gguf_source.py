@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from triton_mblt.core.errors import InvalidRequest
-from triton_mblt.emulator.build_source import PIECE_BYTES, Chunks, Source, SourceTensor, array_pieces
+from triton_mblt.emulator.build_source import PIECE_BYTES, Source, SourceTensor, array_pieces
 from triton_mblt.emulator.families import FAMILIES, Family
 from triton_mblt.emulator.gguf_tokenizer import read_tokenizer
+from triton_mblt.emulator.site.qbruntime._artefact import Chunks
 
 _TOP = {"output_norm": "model.norm", "output": "lm_head"}
 _LAYER = {

@@ -43,7 +43,7 @@ class KvMemory:
     def dump(self, slot: int) -> list[bytes]:
         """The whole slot, one blob per layer."""
         self.open(slot)
-        return [layer[:, slot].numpy().tobytes() for layer in self._layers]
+        return [b"".join(half.numpy().data for half in layer[:, slot]) for layer in self._layers]
 
     def load(self, slot: int, blobs: Sequence[bytes]) -> None:
         """Overwrite the whole slot with blobs of `dump` (sizes are checked by the caller)."""
