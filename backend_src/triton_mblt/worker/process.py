@@ -107,6 +107,8 @@ def worker_environment(settings: Settings) -> dict[str, str]:
     root = str(_PACKAGE_ROOT)
     rest = [part for part in inherited if part != root]
     environment["PYTHONPATH"] = os.pathsep.join([*first, root, *rest])
+    # Set before torch is imported: its threads would otherwise spin between operations, against the server's own.
+    environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     return environment
 
 
