@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from lm_control import Control, Refused
-from triton_calls import Reply, Stream
+from triton_calls import Reply, Stream, http_events
 from triton_server import TritonServer
 
 from triton_mblt.core.errors import parse_error
@@ -133,6 +133,14 @@ def test_generate_answers_400(server: TritonServer, body: dict[str, Any], param:
     info = parse_error(json.loads(text)["error"])
     assert info is not None
     assert (status, info.param) == (400, param)
+
+
+def test_generate_stream_answers_400_with_an_event(server: TritonServer) -> None:
+    status, text = server.post("/v2/models/mblt/generate_stream", {"text_input": "hi", "stream": True, "top_p": 2})
+    (event,) = http_events(iter(text.splitlines()))
+    info = parse_error(event["error"])
+    assert info is not None
+    assert (status, info.param) == (400, "top_p")
 
 
 def test_other_streams_and_shared_memory_are_untouched(server: TritonServer, stream: Stream, control: Control) -> None:

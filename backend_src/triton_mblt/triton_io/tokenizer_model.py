@@ -1,6 +1,6 @@
 """Triton model `tokenizer`: prompt or chat messages to token ids, in a pool, each sequence's answers in its order.
 
-Owns the rules of the prompt inputs. Hands the other inputs through to the LM (options.py). Knows no limits of the LM.
+Owns the rules of the prompt inputs. Hands the other inputs through to the LM (options.py).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from triton_mblt.triton_io import wire
 from triton_mblt.triton_io.deployment import read_deployment
 from triton_mblt.triton_io.options import PACKED, Options, pack, read_options
 from triton_mblt.triton_io.ordered_pool import OrderedPool
+from triton_mblt.triton_io.prompt_limit import PromptLimit, limit_of
 from triton_mblt.triton_io.sender import Responder, guarded
 
 
@@ -37,13 +38,15 @@ class TokenizerModel:
 
     def initialize(self, args: Mapping[str, str]) -> None:
         try:
-            settings = read_deployment(args).settings
+            deployment = read_deployment(args)
+            settings = deployment.settings
             folder = resolve_package(settings.model, settings.revision)
             self._tokenizer = TextTokenizer.load(folder, max_text_bytes=settings.max_prompt_bytes)
             self._template = ChatTemplate(self._tokenizer)
         except MbltError as error:
             raise wire.load_error(error.info()) from error
         self._settings = settings
+        self._limit = PromptLimit(self._tokenizer, partial(limit_of, deployment.lm))
         self._pool = OrderedPool(settings.tokenizer_threads, "mblt-tokenizer")
         self._numbers = iter(range(1, 2**63))
 
@@ -113,7 +116,9 @@ class TokenizerModel:
             raise InvalidRequest("send either text_input or messages, not both", param="text_input")
         echoes = prompt.options.echoes(by_default=prompt.messages is None)
         text, encode = self._text_of(prompt)
+        self._limit.check_text(text)
         ids = encode()
+        self._limit.check_ids(len(ids))
         if not ids:
             raise InvalidRequest("text_input is empty", param="text_input")
         return ids, text if echoes else ""
