@@ -5,13 +5,16 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from greedy import Greedy, greedy_answer
+from lm_service import greedy_all_at_once
 from triton_calls import Reply, Stream
 from triton_server import TritonServer
 
+from triton_mblt.core.settings import Settings
 from triton_mblt.text.tokenizer import TextTokenizer
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -55,6 +58,22 @@ def ids_of(reply: Reply) -> list[int]:
     reply.wait(120)
     assert reply.error == ""
     return [token for response in reply.responses for token in response["token_ids"]]
+
+
+@pytest.mark.parametrize("chunk", [16, 31])
+def test_smaller_chunks(
+    demo: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    prompts: list[list[int]],
+    answers: list[Greedy],
+    chunk: int,
+) -> None:
+    monkeypatch.setenv("MBLT_EMULATOR_RUN_DIR", str(tmp_path))
+    settings = Settings(model=str(demo), npu="emulated", prefill_chunk=chunk)
+    got = greedy_all_at_once(settings, prompts, COUNT, ignore_eos=False)
+    for number, (tokens, answer) in enumerate(zip(got, answers, strict=True)):
+        answer.check(tokens, f"prompt {number}, chunk {chunk}")
 
 
 def test_one_by_one(stream: Stream, prompts: list[list[int]], answers: list[Greedy]) -> None:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from triton_mblt.core.events import Output
@@ -32,8 +33,8 @@ class Collector:
             self.finals += output.final
             self._changed.notify_all()
 
-    def wait_final(self) -> Output:
-        return self._wait(lambda: self.finals > 0)
+    def wait_final(self, limit_s: float = LIMIT_S) -> Output:
+        return self._wait(lambda: self.finals > 0, limit_s)
 
     def wait_some(self, count: int = 1) -> Output:
         return self._wait(lambda: len(self.outputs) >= count)
@@ -48,9 +49,9 @@ class Collector:
         error = self.wait_final().error
         return None if error is None else error.code
 
-    def _wait(self, condition: Any) -> Output:
+    def _wait(self, condition: Any, limit_s: float = LIMIT_S) -> Output:
         with self._changed:
-            assert self._changed.wait_for(condition, LIMIT_S), f"nothing in {LIMIT_S} s; so far {self.outputs[-3:]}"
+            assert self._changed.wait_for(condition, limit_s), f"nothing in {limit_s} s; so far {self.outputs[-3:]}"
             return self.outputs[-1]
 
 
@@ -92,3 +93,21 @@ def ask(service: LmService, tokens: list[int], *, max_tokens: int = 5, key: int 
     collector = Collector()
     service.submit(request(service, tokens, max_tokens=max_tokens, key=key), collector, **options)
     return collector
+
+
+def greedy_all_at_once(
+    settings: Settings, prompts: list[list[int]], count: int, *, ignore_eos: bool = True
+) -> list[list[int]]:
+    """Token ids for all prompts, sent at once to the product's engine in a worker of its own."""
+    service = LmService(settings, lambda level, text: None)
+    sampling = SamplingParams(max_tokens=count, temperature=0.0, seed=1, ignore_eos=ignore_eos)
+    collectors = [Collector() for _ in prompts]
+    try:
+        service.start()
+        service.wait_ready(120)
+        for number, (prompt, collector) in enumerate(zip(prompts, collectors, strict=True)):
+            one = msgspec.structs.replace(request(service, prompt, key=number + 1), sampling=sampling)
+            service.submit(one, collector)
+        return [list(collector.wait_final(180).token_ids) for collector in collectors]
+    finally:
+        service.close()
