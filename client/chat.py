@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from types import FrameType, TracebackType
 from typing import Any, TextIO
@@ -195,6 +195,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             if given.message is not None:
                 chat.turn(given.message, last=True)
             else:
+                with suppress(ImportError):  # not on every Python: without it lines cannot be edited
+                    import readline  # noqa: F401
                 print(f"{given.model} at {given.url}. Ctrl-C cancels an answer, Ctrl-D leaves.", file=sys.stderr)
                 talk(chat, lambda: input("> "), sys.stderr)
                 conversation.end()
