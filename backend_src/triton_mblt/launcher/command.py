@@ -28,6 +28,7 @@ def command_line(server: EmbeddedServer, settings: ServerSettings, run: RunDir, 
     restricted = f"{','.join(RESTRICTED)}:{KEY_HEADER}={run.route_key}"
     return [
         str(server.binary),
+        f"--id={run.server_id}",
         f"--model-repository={settings.repository}",
         f"--backend-directory={backends}",
         f"--http-address={settings.address}",

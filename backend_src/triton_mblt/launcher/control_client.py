@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from triton_mblt.core.server_settings import ServerSettings
+from triton_mblt.launcher.rundir import RunDir
 
 _CONTROL = "/v2/models/lm_control"
 
@@ -24,14 +25,21 @@ class Unreachable(Exception):
 class ControlClient:
     """One server's HTTP port. Every call uses a connection of its own."""
 
-    def __init__(self, settings: ServerSettings, admin_key: str) -> None:
-        self._host, self._port, self._admin_key = settings.local_address, settings.http_port, admin_key
+    def __init__(self, settings: ServerSettings, run: RunDir) -> None:
+        self._host, self._port = settings.local_address, settings.http_port
+        self._admin_key, self._server_id = run.admin_key, run.server_id
 
     def is_ready(self) -> bool:
-        """Whether the server says that all its models are ready."""
+        """Whether our server says that all its models are ready.
+
+        Triton opens its ports after loading the models: until then another server may have taken them, and answer.
+        """
         try:
+            status, text = self._call("GET", "/v2", "", 2.0)
+            if status != 200 or json.loads(text)["name"] != self._server_id:
+                return False
             return self._call("GET", "/v2/health/ready", "", 2.0)[0] == 200
-        except Unreachable:
+        except (Unreachable, ValueError, LookupError, TypeError):
             return False
 
     def has_control(self) -> bool:

@@ -7,7 +7,6 @@ dropped, since nothing is wrong; everything else (warnings, errors, what models 
 from __future__ import annotations
 
 import re
-from collections import deque
 
 from triton_mblt.core.errors import parse_error
 
@@ -40,7 +39,6 @@ class ServerLog:
     def __init__(self, *, verbose: bool) -> None:
         self._verbose = verbose
         self.failures: dict[str, str] = {}
-        self.tail: deque[str] = deque(maxlen=60)
         self._stopping = False
 
     def stopping(self) -> None:
@@ -49,7 +47,6 @@ class ServerLog:
 
     def shown(self, line: str) -> str | None:
         """What to print for one line (without its newline), or None for nothing."""
-        self.tail.append(line)
         found = _GLOG.match(line)
         text = found["text"] if found else line
         failed = _FAILED.search(text)

@@ -26,6 +26,11 @@ class RunDir:
     admin_key: str
 
     @property
+    def server_id(self) -> str:
+        """The name under which the server of this run makes itself known."""
+        return self.path.name
+
+    @property
     def shm_prefix(self) -> str:
         return self.path.name + "-"
 

@@ -92,7 +92,7 @@ class _Session:
         stop: StopRequest,
     ) -> None:
         self._settings, self._run, self._log, self._start, self._stop = settings, run, log, start, stop
-        self._client = ControlClient(settings, run.admin_key)
+        self._client = ControlClient(settings, run)
         self._began = time.monotonic()
         say(f"starting tritonserver{' with an EMULATED NPU' if settings.npu == 'emulated' else ''} ...")
         self._server = start()
@@ -147,9 +147,8 @@ class _Session:
         self._server.stop(1.0)  # lets the reader see the last lines
         for model, reason in self._log.failures.items():
             say(f"model {model} cannot be loaded: {reason}")
-        if not self._log.failures:
-            say("the last lines of tritonserver:\n" + "\n".join(self._log.tail))
-        say(f"tritonserver ended with {describe_exit(code)} before it was ready")
+        why = "" if self._log.failures else "; its own lines above say why"
+        say(f"tritonserver ended with {describe_exit(code)} before it was ready{why}")
         return 1
 
     def _end_server(self, limit_s: float, hurry: Callable[[], bool]) -> None:

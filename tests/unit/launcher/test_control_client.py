@@ -13,6 +13,9 @@ import pytest
 
 from triton_mblt.core.server_settings import ServerSettings
 from triton_mblt.launcher.control_client import ControlClient, LmProbe, Unreachable
+from triton_mblt.launcher.rundir import RunDir
+
+RUN = RunDir(Path("triton-mblt-1-x"), route_key="route", admin_key="secret")
 
 
 class Control(ThreadingHTTPServer):
@@ -22,7 +25,7 @@ class Control(ThreadingHTTPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.open_requests, self.answers = 3, True
+        self.open_requests, self.answers, self.server_id = 3, True, RUN.server_id
         self.asked: list[dict[str, str]] = []
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
@@ -38,7 +41,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: Control
 
     def do_GET(self) -> None:
-        self._send(200 if self.server.answers else 503, {})
+        self._send(200 if self.server.answers else 503, {"name": self.server.server_id})
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -70,7 +73,14 @@ def control() -> Iterator[Control]:
 
 def client_of(port: int) -> ControlClient:
     settings = ServerSettings(repository=Path("/r"), npu="emulated", http_port=port, grpc_port=1, metrics_port=2)
-    return ControlClient(settings, "secret")
+    return ControlClient(settings, RUN)
+
+
+def test_another_server_on_our_port_is_not_ours(control: Control) -> None:
+    client = client_of(control.server_port)
+    assert client.is_ready()
+    control.server_id = "triton"
+    assert not client.is_ready()
 
 
 def test_a_drain_waits_until_nothing_is_open(control: Control) -> None:

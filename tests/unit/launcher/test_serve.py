@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -57,6 +58,13 @@ BROKEN = """
 class TritonPythonModel:
     def initialize(self, args):
         raise ValueError("the weights are made of cheese")
+"""
+SLOW = """
+import time
+
+class TritonPythonModel:
+    def initialize(self, args):
+        time.sleep(4)
 """
 
 
@@ -295,5 +303,31 @@ def test_a_model_that_cannot_be_loaded_is_explained(tmp_path: Path) -> None:
         assert "the weights are made of cheese" in serve.log()
         assert list(serve.temp.glob("triton-mblt-*")) == []
         assert tempfile.gettempdir() != str(serve.temp)
+    finally:
+        serve.kill()
+
+
+class Stranger(BaseHTTPRequestHandler):
+    """A server that calls itself ready."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b'{"name": "triton"}')
+
+    def log_message(self, *_: object) -> None:
+        """Tests print nothing."""
+
+
+def test_a_stranger_that_takes_the_port_while_models_load_is_not_taken_for_ours(tmp_path: Path) -> None:
+    serve = Serve(repository(tmp_path, SLOW))
+    try:
+        eventually(lambda: bool(list(serve.temp.glob("triton-mblt-*"))), 20)
+        with ThreadingHTTPServer(("127.0.0.1", serve.http), Stranger) as stranger:
+            threading.Thread(target=stranger.serve_forever, daemon=True).start()
+            assert serve.process.wait(60) == 1
+            stranger.shutdown()
+        assert "is ready" not in serve.log()
+        assert "already in use" in serve.log()
     finally:
         serve.kill()
