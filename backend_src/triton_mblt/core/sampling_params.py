@@ -258,7 +258,7 @@ def _decode(text: str) -> dict[str, object]:
     except (RecursionError, ValueError) as error:  # nested too deeply; more digits than int() takes
         raise _broken(f"valid JSON: {error}") from error
     if not isinstance(value, dict):
-        raise _broken(f"a JSON object such as {{\"max_tokens\": 16}}, not {text[:40]!r}")
+        raise _broken(f'a JSON object such as {{"max_tokens": 16}}, not {text[:40]!r}')
     for name in value:
         if name not in SAMPLING_FIELDS:
             shown = name[:60].encode("ascii", "backslashreplace").decode()

@@ -48,7 +48,7 @@ def read_checkpoint(folder: Path) -> Source:
     generation = folder / "generation_config.json"
     return Source(
         path=folder,
-        family=FAMILIES[model_type],
+        family=FAMILIES[str(model_type)],
         config=config,
         tensors=_read_tensors(folder),
         generation=read_json(generation) if generation.is_file() else _generation_from(config),

@@ -56,7 +56,7 @@ def as_float32(tensor: SourceTensor) -> SourceTensor:
 
 def array_pieces(array: np.ndarray[Any, Any]) -> Chunks:
     """The bytes of an array in C order, in pieces."""
-    flat = memoryview(np.ascontiguousarray(array)).cast("B")
+    flat = np.ascontiguousarray(array).data.cast("B")
     for start in range(0, flat.nbytes, PIECE_BYTES):
         yield flat[start : start + PIECE_BYTES]
 
@@ -67,4 +67,4 @@ def _widen(dtype: str, pieces: Iterator[bytes | memoryview]) -> Chunks:
             wide = (np.frombuffer(piece, dtype="<u2").astype("<u4") << 16).view("<f4")
         else:
             wide = np.frombuffer(piece, dtype="<f2").astype("<f4")
-        yield memoryview(wide).cast("B")
+        yield wide.data.cast("B")

@@ -34,7 +34,13 @@ def test_configured_chunk(value: object, mode: str | None, chunk: int) -> None:
 
 @pytest.mark.parametrize(
     ("configured", "batched", "artefact", "limit"),
-    [(512, False, 4096, 512), (512, True, 4096, 128), (512, False, 256, 256), (64, True, 1024, 64), (512, False, 0, 512)],
+    [
+        (512, False, 4096, 512),
+        (512, True, 4096, 128),
+        (512, False, 256, 256),
+        (64, True, 1024, 64),
+        (512, False, 0, 512),
+    ],
 )
 def test_row_limit(configured: int, batched: bool, artefact: int, limit: int) -> None:
     assert row_limit(configured, batched=batched, artefact_limit=artefact) == limit

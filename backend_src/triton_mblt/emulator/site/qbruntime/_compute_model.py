@@ -80,7 +80,7 @@ def load_model(artefact: Artefact, attention: str) -> Any:
 def _load(path: str, name: str, place: TensorPlace) -> torch.Tensor:
     """Read one tensor into memory of its own (a mapped file that is replaced or cut would kill the process)."""
     raw = np.fromfile(path, dtype=np.uint8, count=place.nbytes, offset=place.offset)
-    if raw.nbytes != place.nbytes or zlib.crc32(raw) != place.crc32:
+    if raw.nbytes != place.nbytes or zlib.crc32(raw.data) != place.crc32:
         raise ArtefactError(f"{path} is corrupt: tensor {name} fails its checksum")
     if math.prod(place.shape) == 0:
         raise ArtefactError(f"{path}: tensor {name} is empty")
