@@ -25,8 +25,8 @@ class Output(msgspec.Struct, frozen=True, array_like=True):
 
     `token_ids` are the new tokens of this piece, `logprobs` one list per new token (chosen first, then the top ones).
     `cumulative_logprob` is the running sum over the whole answer. `num_input_tokens` is constant; `num_cached_tokens`
-    says how many
-    prompt tokens were not computed for this request.
+    says how many prompt tokens were not computed for this request. `prompt_logprobs` (the first piece only, when asked
+    for) has one entry per prompt token in the form of `logprobs`, an empty one for the first token.
     """
 
     handle: int
@@ -39,6 +39,7 @@ class Output(msgspec.Struct, frozen=True, array_like=True):
     logprobs: tuple[tuple[TokenLogprob, ...], ...] | None = None
     num_input_tokens: int = 0
     num_cached_tokens: int = 0
+    prompt_logprobs: tuple[tuple[TokenLogprob, ...], ...] | None = None
 
     @property
     def final(self) -> bool:

@@ -17,7 +17,7 @@ from triton_mblt.core.request import GenerateRequest
 from triton_mblt.core.settings import Settings
 from triton_mblt.engine import sampler
 from triton_mblt.engine.finish import Ending, check_token
-from triton_mblt.engine.runner import Runner
+from triton_mblt.engine.runner import Runner, StepLogits
 from triton_mblt.engine.sampler import Sampled
 from triton_mblt.engine.scheduler import Scheduler, Share
 from triton_mblt.engine.sequences import SequenceTable
@@ -90,9 +90,7 @@ class Engine:
             except NpuFault as fault:
                 self._fail(shares, fault)
             else:
-                done = [share for share in shares if share.completes]
-                sampled = sampler.sample(logits, [share.turn.sampler for share in done]) if done else []
-                self._commit(shares, done, sampled)
+                self._commit(shares, logits)
         outputs, self._notices = self._notices, []
         return outputs
 
@@ -111,11 +109,18 @@ class Engine:
     def close(self) -> None:
         self._model.close()
 
-    def _commit(self, shares: list[Share], done: list[Share], sampled: list[Sampled | MbltError]) -> None:
-        for share in shares:
-            share.turn.computed += share.length
-        for share, result in zip(done, sampled, strict=True):
-            self._accept(share.turn, result)
+    def _commit(self, shares: list[Share], logits: StepLogits) -> None:
+        """Score prompts, sample, count what is computed, and say what follows from it."""
+        done = [index for index, share in enumerate(shares) if share.completes]
+        turns = [shares[index].turn for index in done]
+        sampled = sampler.sample(logits.last(done), [turn.sampler for turn in turns]) if done else []
+        for index, (turn, length) in enumerate(shares):
+            if turn.scores is not None:
+                rows = logits.of(index)
+                turn.scores.take(rows, turn.computed + length - len(rows), turn.tokens)
+            turn.computed += length
+        for turn, result in zip(turns, sampled, strict=True):
+            self._accept(turn, result)
 
     def _accept(self, turn: Turn, result: Sampled | MbltError) -> None:
         if isinstance(result, MbltError):

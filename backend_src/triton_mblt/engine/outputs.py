@@ -19,6 +19,7 @@ class OutputBuffer:
         self._tokens: list[int] = []
         self._logprobs: list[tuple[TokenLogprob, ...]] = []
         self._cumulative: float | None = None
+        self.prompt_logprobs: tuple[tuple[TokenLogprob, ...], ...] | None = None  # goes with the next piece
 
     def add(self, text: str, token: int, logprob: float | None, candidates: tuple[TokenLogprob, ...]) -> None:
         """One generated token: the text it released, its log-probability if computed, and its candidates if asked
@@ -54,6 +55,8 @@ class OutputBuffer:
             cumulative_logprob=self._cumulative,
             logprobs=tuple(self._logprobs) or None,
             num_input_tokens=self._prompt_length,
+            prompt_logprobs=self.prompt_logprobs,
         )
+        self.prompt_logprobs = None
         self._text, self._tokens, self._logprobs = [], [], []
         return output

@@ -6,8 +6,10 @@ not.
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,6 +19,21 @@ from triton_mblt.npu.device import Device, Floats
 from triton_mblt.npu.spec import Row
 
 log = logging.getLogger(__name__)
+
+
+class StepLogits(NamedTuple):
+    """Logits of a call, float32 [rows, V]; share i has the rows before `ends[i]`, from `ends[i - 1]` on."""
+
+    rows: Floats
+    ends: list[int]
+
+    def last(self, picked: Sequence[int]) -> Floats:
+        """The last row of each picked share, [len(picked), V]; without a copy when that is all there is."""
+        return self.rows if len(picked) == len(self.rows) else self.rows[[self.ends[index] - 1 for index in picked]]
+
+    def of(self, index: int) -> Floats:
+        """All rows of one share: one per token, or only the last token's."""
+        return self.rows[self.ends[index - 1] if index else 0 : self.ends[index]]
 
 
 class Runner:
@@ -47,9 +64,8 @@ class Runner:
                 good.append(share)
         return good
 
-    def run(self, shares: Sequence[Share]) -> Floats:
-        """One device call. Returns float32 logits [n, V] of the completing shares, in order; consume before the next
-        call.
+    def run(self, shares: Sequence[Share]) -> StepLogits:
+        """One device call. Its logits must be consumed before the next call.
 
         Errors: NpuFault, and then the slots of all shares are invalid.
         """
@@ -61,13 +77,8 @@ class Runner:
         for share, row in zip(shares, rows, strict=True):
             assert share.turn.slot is not None
             self._slots.advance(share.turn.slot, row.cache_size, row.length)
-        return self._select(logits, shares)
-
-    def _select(self, logits: Floats, shares: Sequence[Share]) -> Floats:
         lengths = [share.length if self._model.spec.logits == "all" else 1 for share in shares]
-        last = np.cumsum(lengths) - 1
-        picked = [int(row) for row, share in zip(last, shares, strict=True) if share.completes]
-        return logits if len(picked) == len(logits) else logits[picked]
+        return StepLogits(logits, list(itertools.accumulate(lengths)))
 
     @staticmethod
     def _row(share: Share) -> Row:

@@ -65,10 +65,15 @@ class Scheduler:
         budget = min(self._budget, left)
         for turn in self._running:
             if turn.pending > 1 and budget > 0:
-                length = min(turn.pending, self._spec.row_limit, budget)
+                length = min(turn.pending, self._row_limit(turn), budget)
                 shares.append(Share(turn, length))
                 budget -= length
         return shares
+
+    def _row_limit(self, turn: Turn) -> int:
+        """A last-only artefact scores a prompt one token per call (contract 5.5); everything else goes in chunks."""
+        scoring = turn.scores is not None and not turn.scores.complete
+        return 1 if scoring and self._spec.logits == "last" else self._spec.row_limit
 
     def _admit(self) -> None:
         while self._waiting:

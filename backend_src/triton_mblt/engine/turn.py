@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from triton_mblt.core.request import GenerateRequest
 from triton_mblt.engine.outputs import OutputBuffer
+from triton_mblt.engine.prompt_scores import PromptScores
 from triton_mblt.engine.sampler import RowSampler
 from triton_mblt.engine.slots import Slot
 from triton_mblt.text.output_text import TextAssembler
@@ -30,8 +31,8 @@ class Turn:
     commit."""
 
     __slots__ = (
-        "arrival", "buffer", "computed", "known", "limit", "prompt_length", "request", "sampler", "slot", "stop_ids",
-        "text", "tokens",
+        "arrival", "buffer", "computed", "known", "limit", "prompt_length", "request", "sampler", "scores", "slot",
+        "stop_ids", "text", "tokens",
     )  # fmt: skip
 
     def __init__(
@@ -61,6 +62,8 @@ class Turn:
         self.text = text
         self.buffer = buffer
         self.stop_ids = stop_ids
+        wanted_scores = request.sampling.prompt_logprobs
+        self.scores = None if wanted_scores is None else PromptScores(wanted_scores, len(prompt))
 
     @property
     def handle(self) -> int:

@@ -281,3 +281,24 @@ def test_priority_goes_first(bench: Callable[..., Bench]) -> None:
     while b.engine.has_work():
         order += [output.handle for output in b.engine.step()]
     assert order.index(early) < order.index(late)
+
+
+@pytest.mark.parametrize("logits", ["last", "all"])
+def test_prompt_logprobs_equal_a_log_softmax_by_hand(bench: Callable[..., Bench], logits: str) -> None:
+    b = bench(slots=2, logits=logits, row_limit=8)
+    prompt = prompt_of(20)
+    other = b.submit(prompt_of(30), max_tokens=25)
+    handle = b.submit(prompt, max_tokens=2, prompt_logprobs=2)
+    b.run()
+    scored = b.said[handle][0].prompt_logprobs
+    assert scored is not None
+    assert scored[0] == ()
+    for position in range(1, len(prompt)):
+        row = b.npu._logits(np.array(prompt[:position])).astype(np.float64)
+        chosen, *top = scored[position]
+        assert chosen.token_id == prompt[position]
+        assert chosen.logprob == pytest.approx(row[prompt[position]] - np.log(np.exp(row).sum()), abs=1e-5)
+        assert [one.token_id for one in top] == np.argsort(-row)[:2].tolist()
+    assert all(output.prompt_logprobs is None for output in b.said[handle][1:])
+    assert b.tokens(handle) == solo(prompt, 2, VOCAB)
+    assert b.tokens(other) == solo(prompt_of(30), 25, VOCAB)
