@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,9 @@ class FakeEngine:
             if last:
                 self._forget(handle)
         return outputs
+
+    def render(self, said: Sequence[Output]) -> list[Output]:
+        return list(said)
 
     def stats(self) -> dict[str, Any]:
         return {"steps": self._steps, "open": len(self._open)}

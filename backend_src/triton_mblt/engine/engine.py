@@ -8,6 +8,7 @@ exactly once. Knows nothing of Triton, pipes or `qbruntime`.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 from triton_mblt.core.errors import Cancelled, MbltError, NpuFault
@@ -16,9 +17,10 @@ from triton_mblt.core.model_info import ModelInfo
 from triton_mblt.core.request import GenerateRequest
 from triton_mblt.core.settings import Settings
 from triton_mblt.engine import sampler
-from triton_mblt.engine.finish import Ending, check_token
+from triton_mblt.engine.finish import judge_token
 from triton_mblt.engine.runner import Runner, StepLogits
 from triton_mblt.engine.sampler import Sampled
+from triton_mblt.engine.saying import Saying, render
 from triton_mblt.engine.scheduler import Scheduler, Share
 from triton_mblt.engine.sequences import SequenceTable
 from triton_mblt.engine.slots import SlotTable
@@ -53,7 +55,7 @@ class Engine:
             device=spec.device,
         )
         self._turns: dict[int, Turn] = {}
-        self._notices: list[Output] = []
+        self._said: list[Saying | Output] = []
         self._generated = 0
 
     def submit(self, request: GenerateRequest) -> None:
@@ -65,7 +67,7 @@ class Engine:
             turn = self._factory.make(request)
         except MbltError as error:
             info = error.info(request.request_id)
-            self._notices.append(Output(request.handle, "", (), error=info, num_input_tokens=len(request.prompt) // 4))
+            self._said.append(Output(request.handle, "", (), error=info, num_input_tokens=len(request.prompt) // 4))
             return
         self._turns[turn.handle] = turn
         if self._sequences.add(turn):
@@ -79,10 +81,10 @@ class Engine:
             self._end(turn, turn.buffer.error(Cancelled(reason).info(turn.request.request_id)))
 
     def has_work(self) -> bool:
-        return bool(self._turns or self._notices)
+        return bool(self._turns or self._said)
 
-    def step(self) -> list[Output]:
-        """At most one device call. Returns what there is to say; empty when there was nothing to do."""
+    def step(self) -> list[Saying | Output]:
+        """At most one device call. Returns what there is to say, for `render`; empty when there was nothing to do."""
         shares = self._runner.covered(self._scheduler.plan())
         if shares:
             try:
@@ -91,8 +93,14 @@ class Engine:
                 self._fail(shares, fault)
             else:
                 self._commit(shares, logits)
-        outputs, self._notices = self._notices, []
-        return outputs
+        said, self._said = self._said, []
+        return said
+
+    def render(self, said: Sequence[Saying | Output]) -> list[Output]:
+        """What a step said, as Outputs. Called by one thread, which may be another than that of the steps, with every
+        step's list in order."""
+        rendered = [one if isinstance(one, Output) else render(one, self._tokenizer) for one in said]
+        return [output for output in rendered if output is not None]
 
     def stats(self) -> dict[str, Any]:
         """Counters and states for `lm_control` stats."""
@@ -128,16 +136,11 @@ class Engine:
             return
         turn.append(result.token)
         self._generated += 1
-        ending = check_token(turn, result, self._tokenizer)
-        if ending is None:
-            piece = turn.buffer.piece()
-            if piece is not None:
-                self._notices.append(piece)
+        saying = judge_token(turn, result)
+        if saying.ending is None:
+            self._said.append(saying)
         else:
-            self._finish(turn, ending)
-
-    def _finish(self, turn: Turn, ending: Ending) -> None:
-        self._end(turn, turn.buffer.end(ending.reason, ending.stop_reason, ending.rest))
+            self._end(turn, saying)
 
     def _fail(self, shares: list[Share], fault: NpuFault) -> None:
         log.error("%s (%d sequences lost)", fault, len(shares))
@@ -149,7 +152,7 @@ class Engine:
         self._slots.invalidate(turn.slot)
         self._end(turn, turn.buffer.error(fault.info(turn.request.request_id)))
 
-    def _end(self, turn: Turn, last: Output) -> None:
+    def _end(self, turn: Turn, last: Saying | Output) -> None:
         """The only exit of a turn: free the slot, let the next turn of its sequence go, say the last word."""
         del self._turns[turn.handle]
         was_active = self._sequences.is_active(turn)
@@ -158,4 +161,4 @@ class Engine:
         following = self._sequences.remove(turn)
         if following is not None:
             self._scheduler.add(following)
-        self._notices.append(last)
+        self._said.append(last)

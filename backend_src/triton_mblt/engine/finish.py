@@ -1,69 +1,24 @@
-"""What one sampled token means for its turn: text released, log-probabilities presented, and whether the answer ends
-here."""
+"""Whether a sampled token ends its answer. Runs between two device calls, so it does only what decides that."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-from triton_mblt.core.events import FinishReason, TokenLogprob
-from triton_mblt.engine.prompt_scores import PromptScores
 from triton_mblt.engine.sampler import Sampled
+from triton_mblt.engine.saying import Ending, Saying
 from triton_mblt.engine.turn import Turn
-from triton_mblt.text.token_text import token_text
-from triton_mblt.text.tokenizer import TextTokenizer
 
 
-class Ending(NamedTuple):
-    """Why an answer ended. `stop_reason` is the stop token id or string (None for EOS); `rest` is text still held
-    back."""
-
-    reason: FinishReason
-    stop_reason: str | int | None
-    rest: str
-
-
-def check_token(turn: Turn, result: Sampled, tokenizer: TextTokenizer) -> Ending | None:
-    """Account for a token that the turn just appended: its text and logprobs go to the buffer; returns the Ending if it
-    ends."""
+def judge_token(turn: Turn, result: Sampled) -> Saying:
+    """What to say about a token that the turn just appended. Its text is made here only if a stop string may end it."""
     sampling, token = turn.request.sampling, result.token
     is_eos, is_asked = token in turn.stop_ids.eos, token in turn.stop_ids.asked
     stops_by_id = is_eos or is_asked
-    hidden = stops_by_id and not sampling.include_stop_str_in_output
-    piece = turn.text.push(() if hidden else (token,), turn.generated)
-    turn.buffer.add(piece.text, token, result.logprob, _candidates(result, tokenizer))
-    if turn.generated == 1 and turn.scores is not None:
-        turn.buffer.prompt_logprobs = _prompt_candidates(turn, turn.scores, tokenizer)
+    shown = () if stops_by_id and not sampling.include_stop_str_in_output else (token,)
+    piece = turn.text.push(shown, turn.generated) if turn.text.may_stop else None
+    ending = None
     if stops_by_id:
-        return Ending("stop", token if is_asked else None, turn.text.finish())
-    if piece.stop_hit is not None:
-        return Ending("stop", piece.stop_hit, "")
-    if turn.generated >= turn.limit:
-        return Ending("length", None, turn.text.finish())
-    return None
-
-
-def _prompt_candidates(
-    turn: Turn, scores: PromptScores, tokenizer: TextTokenizer
-) -> tuple[tuple[TokenLogprob, ...], ...]:
-    """Per prompt token its own score, then the likeliest words; nothing for the first token."""
-    prompt = turn.tokens[: turn.prompt_length].tolist()
-    return tuple(
-        () if scored is None else _shown(token, scored.logprob, scored.rank, scored.top, tokenizer)
-        for token, scored in zip(prompt, scores.positions, strict=True)
-    )
-
-
-def _candidates(result: Sampled, tokenizer: TextTokenizer) -> tuple[TokenLogprob, ...]:
-    if result.top is None or result.logprob is None or result.rank is None:
-        return ()
-    return _shown(result.token, result.logprob, result.rank, result.top, tokenizer)
-
-
-def _shown(
-    token: int, logprob: float, rank: int, top: tuple[tuple[int, float], ...], tokenizer: TextTokenizer
-) -> tuple[TokenLogprob, ...]:
-    first = TokenLogprob(token, logprob, rank, token_text(tokenizer, token).text)
-    rest = (
-        TokenLogprob(one, value, place, token_text(tokenizer, one).text) for place, (one, value) in enumerate(top, 1)
-    )
-    return (first, *rest)
+        ending = Ending("stop", token if is_asked else None, flush=True)
+    elif piece is not None and piece.stop_hit is not None:
+        ending = Ending("stop", piece.stop_hit, flush=False)
+    elif turn.generated >= turn.limit:
+        ending = Ending("length", None, flush=True)
+    return Saying(turn, result, shown, None if piece is None else piece.text, turn.generated == 1, ending)

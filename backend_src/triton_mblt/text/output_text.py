@@ -49,6 +49,11 @@ class TextAssembler:
             if tokenizer.added_text[id_] in stop
         }
 
+    @property
+    def may_stop(self) -> bool:
+        """Whether `push` can hit a stop string, so that its result decides about the next token."""
+        return self._checker is not None
+
     def push(self, ids: Sequence[int], n_generated: int) -> Piece:
         """The text that `ids` complete. `n_generated` counts the generated tokens, `ids` included.
 

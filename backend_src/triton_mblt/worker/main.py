@@ -17,6 +17,8 @@ import queue
 import socket
 import sys
 import threading
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NoReturn, Protocol
 
 import msgspec
@@ -56,7 +58,8 @@ class EngineApi(Protocol):
     def submit(self, request: GenerateRequest) -> None: ...
     def abort(self, handle: int, reason: str) -> None: ...
     def has_work(self) -> bool: ...
-    def step(self) -> list[Output]: ...
+    def step(self) -> list[Any]: ...
+    def render(self, said: list[Any]) -> list[Output]: ...
     def stats(self) -> dict[str, Any]: ...
     def close(self) -> None: ...
 
@@ -66,13 +69,14 @@ class _Mailbox:
 
     def __init__(self, channel: Channel[ToWorker]) -> None:
         self.inbox: queue.SimpleQueue[ToWorker] = queue.SimpleQueue()
-        self._outbox: queue.SimpleQueue[ToStub | None] = queue.SimpleQueue()
+        self._outbox: queue.SimpleQueue[ToStub | Callable[[], ToStub | None] | None] = queue.SimpleQueue()
         self._channel = channel
         self._writer = threading.Thread(target=self._write, name="writer", daemon=True)
         self._writer.start()
         threading.Thread(target=self._read, name="reader", daemon=True).start()
 
-    def post(self, message: ToStub) -> None:
+    def post(self, message: ToStub | Callable[[], ToStub | None]) -> None:
+        """Send `message`, or what it makes when called on the writer's thread, in the order of the posts."""
         self._outbox.put(message)
 
     def flush(self) -> None:
@@ -104,10 +108,15 @@ class _Mailbox:
 
     def _write(self) -> None:
         try:
-            while (message := self._outbox.get()) is not None:
-                self._channel.send(message)
+            while (posted := self._outbox.get()) is not None:
+                message = posted() if callable(posted) else posted
+                if message is not None:
+                    self._channel.send(message)
         except OSError:
             os._exit(0)  # the stub is gone
+        except Exception:  # noqa: BLE001 -- a worker that can no longer speak must not look alive
+            _log.exception("what the engine said cannot be sent; the worker ends")
+            os._exit(1)
 
 
 class _Host:
@@ -127,9 +136,9 @@ class _Host:
             for message in mailbox.drain(wait=not busy):
                 self._handle(message)
             if engine.has_work():
-                outputs = engine.step()
-                if outputs:
-                    mailbox.post(StepOutputs(outputs))
+                said = engine.step()
+                if said:
+                    mailbox.post(partial(_step_message, engine, said))
 
     def _handle(self, message: ToWorker) -> None:
         if isinstance(message, Submit):
@@ -146,6 +155,12 @@ class _Host:
             self._draining = True
         else:
             raise TypeError(f"unexpected message {type(message).__name__}")
+
+
+def _step_message(engine: EngineApi, said: list[Any]) -> StepOutputs | None:
+    """Rendered on the writer's thread, while the next device call runs."""
+    outputs = engine.render(said)
+    return StepOutputs(outputs) if outputs else None
 
 
 def main() -> NoReturn:
