@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,8 +82,12 @@ class FakeEngine:
     def has_work(self) -> bool:
         return bool(self._open or self._notices)
 
-    def step(self) -> list[Output]:
+    def step(self, hand_over: Callable[[list[Output]], None]) -> None:
         outputs, self._notices = self._notices, []
+        hand_over([*outputs, *self._answers()])
+
+    def _answers(self) -> list[Output]:
+        outputs: list[Output] = []
         if not self._open:
             return outputs
         self._steps += 1

@@ -7,7 +7,8 @@ cache_id adds nothing to the hash: the same history gives the same token in ever
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -60,7 +61,10 @@ class FakeNpu:
         self.fail_at: set[int] = set()
         self.closed = False
 
-    def infer(self, tokens: Tokens, rows: Sequence[Row]) -> Floats:
+    def prepare(self, tokens: Tokens, rows: Sequence[Row]) -> Callable[[], Floats]:
+        return partial(self._infer, tokens, rows)
+
+    def _infer(self, tokens: Tokens, rows: Sequence[Row]) -> Floats:
         number = len(self.calls)
         self.calls.append(list(rows))
         self._check(tokens, rows)

@@ -8,7 +8,8 @@ exactly once. Knows nothing of Triton, pipes or `qbruntime`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from triton_mblt.core.errors import Cancelled, MbltError, NpuFault
@@ -83,18 +84,24 @@ class Engine:
     def has_work(self) -> bool:
         return bool(self._turns or self._said)
 
-    def step(self) -> list[Saying | Output]:
-        """At most one device call. Returns what there is to say, for `render`; empty when there was nothing to do."""
+    def step(self, hand_over: Callable[[list[Saying | Output]], None]) -> None:
+        """At most one device call. `hand_over` gets what there is to say, for `render`: what earlier steps said as soon
+        as the device works, the rest when nothing more will run."""
         shares = self._runner.covered(self._scheduler.plan())
         if shares:
             try:
-                logits = self._runner.run(shares)
+                logits = self._runner.run(shares, partial(self._hand_over, hand_over))
             except NpuFault as fault:
                 self._fail(shares, fault)
             else:
                 self._commit(shares, logits)
-        said, self._said = self._said, []
-        return said
+        if not self._turns:
+            self._hand_over(hand_over)
+
+    def _hand_over(self, receiver: Callable[[list[Saying | Output]], None]) -> None:
+        if self._said:
+            said, self._said = self._said, []
+            receiver(said)
 
     def render(self, said: Sequence[Saying | Output]) -> list[Output]:
         """What a step said, as Outputs. Called by one thread, which may be another than that of the steps, with every

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -64,14 +64,17 @@ class Runner:
                 good.append(share)
         return good
 
-    def run(self, shares: Sequence[Share]) -> StepLogits:
-        """One device call. Its logits must be consumed before the next call.
+    def run(self, shares: Sequence[Share], entering: Callable[[], None]) -> StepLogits:
+        """One device call. Its logits must be consumed before the next call. `entering` is called when all is ready and
+        only the device works from then on: a thread that it wakes takes no time from the gap between two calls.
 
         Errors: NpuFault, and then the slots of all shares are invalid.
         """
         rows = [self._row(share) for share in shares]
         tokens = np.concatenate([share.turn.tokens[share.turn.computed :][: share.length] for share in shares])
-        logits = self._model.infer(tokens, rows)
+        call = self._model.prepare(tokens, rows)
+        entering()
+        logits = call()
         self.calls += 1
         self.tokens += len(tokens)
         for share, row in zip(shares, rows, strict=True):

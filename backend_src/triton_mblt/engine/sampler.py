@@ -52,7 +52,10 @@ def sample(logits: Floats, rows: Sequence[RowSampler]) -> list[Sampled | MbltErr
     for row, line, top, peak, sound in zip(
         rows, words, best.tolist(), peaks.tolist(), np.isfinite(peaks).tolist(), strict=True
     ):
-        outcomes.append(_sample_row(line, row, top, peak) if sound else _fault(peak))
+        if not sound:
+            outcomes.append(_fault(peak))
+        else:
+            outcomes.append(Sampled(top) if row.plain else _sample_row(line, row, top, peak))
     return outcomes
 
 

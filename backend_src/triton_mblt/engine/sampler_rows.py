@@ -19,11 +19,12 @@ Floats = npt.NDArray[np.float32]
 
 
 class RowSampler:
-    """The sampling state of one request. Read-only outside: `params`, `vocab_size`, `want_logprob`, `n_generated`."""
+    """The sampling state of one request. Read-only outside: `params`, `vocab_size`, `want_logprob`, `n_generated`
+    and `plain`: the largest logit is always the answer."""
 
     __slots__ = (
         "_allowed", "_bad_words", "_bias", "_bias_ids", "_draws", "_end_ids", "_penalties", "n_generated", "params",
-        "vocab_size", "want_logprob",
+        "plain", "vocab_size", "want_logprob",
     )  # fmt: skip
 
     @classmethod
@@ -57,11 +58,16 @@ class RowSampler:
         row._bias_ids = np.array([token for token, _ in params.logit_bias], dtype=np.intp)
         row._bias = np.array([bias for _, bias in params.logit_bias], dtype=np.float32)
         row._penalties = Penalties(params, prompt_ids, vocab_size) if Penalties.wanted(params) else None
+        edits = (
+            row._allowed is not None or row._bad_words is not None or row._penalties is not None or params.logit_bias
+        )
+        row.plain = params.greedy and not edits and not params.min_tokens and not row.want_logprob
         return row
 
     params: SamplingParams
     vocab_size: int
     want_logprob: bool
+    plain: bool
     n_generated: int
     _draws: Draws
     _allowed: npt.NDArray[np.intp] | None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -20,12 +20,12 @@ class Device(Protocol):
     @property
     def spec(self) -> ModelSpec: ...
 
-    def infer(self, tokens: Tokens, rows: Sequence[Row]) -> Floats:
-        """Run packed rows: `tokens` int32 [T] with T = sum of row lengths, in row order.
+    def prepare(self, tokens: Tokens, rows: Sequence[Row]) -> Callable[[], Floats]:
+        """A device call with packed rows: `tokens` int32 [T] with T = sum of row lengths, in row order.
 
-        Returns float32 logits, [T, V] for all-position artefacts, else [len(rows), V]; it may be the runtime's own
-        buffer, so
-        consume it before the next call (contract 2.7). Errors: NpuFault; then the rows' KV is unknown.
+        Nothing happens until the result is called, once. It returns float32 logits, [T, V] for all-position artefacts,
+        else [len(rows), V]; that may be the runtime's own buffer, so consume it before the next call (contract 2.7).
+        Errors of the call: NpuFault; then the rows' KV is unknown.
         """
 
     def dump(self, cache_id: int) -> list[bytes]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,30 +56,31 @@ class NpuModel:
         config = read_config(folder)
         zoo_model = _load_with_zoo(folder, config, settings)
         mxq = zoo_model.get_mxq_model()
-        table = zoo_model.get_input_embeddings().weight.detach().float().contiguous().numpy()
+        # A copy of our own: the zoo's table is the mapped file, where each row read for the first time is a page fault.
+        table: Floats = np.array(zoo_model.get_input_embeddings().weight.detach().float().numpy())
         try:
             spec = _read_spec(mxq, table, config, settings)
         except qbruntime.QbRuntimeError as error:
             raise _load_error(error) from error
         return cls(mxq, table, spec)
 
-    def infer(self, tokens: Tokens, rows: Sequence[Row]) -> Floats:
-        """See Device.infer."""
-        embeds = self._table[tokens][None, None]
+    def prepare(self, tokens: Tokens, rows: Sequence[Row]) -> Callable[[], Floats]:
+        """See Device.prepare."""
+        embeds = [self._table[tokens][None, None]]
+        if self.spec.batched:
+            params = [qbruntime.BatchParam(row.length, row.cache_size, row.cache_id) for row in rows]
+            call = partial(self._model.infer, embeds, None, 0, params)
+        else:
+            call = partial(self._model.infer, embeds, None, rows[0].cache_size)
+        return partial(self._run, call, len(tokens) if self.spec.logits == "all" else len(rows))
+
+    def _run(self, call: Callable[[], list[Floats]], expected: int) -> Floats:
         try:
-            if self.spec.batched:
-                params = [qbruntime.BatchParam(row.length, row.cache_size, row.cache_id) for row in rows]
-                outputs = self._model.infer([embeds], None, 0, params)
-            else:
-                outputs = self._model.infer([embeds], None, rows[0].cache_size)
+            logits = call()[0].reshape(-1, self.spec.vocab_size)
         except (qbruntime.QbRuntimeError, ValueError) as error:
             raise NpuFault(f"device call failed: {_first_line(error)}") from error
-        logits: Floats = outputs[0].reshape(-1, self.spec.vocab_size)
-        expected = len(tokens) if self.spec.logits == "all" else len(rows)
         if len(logits) != expected:
-            raise NpuFault(
-                f"device returned {len(logits)} logit rows for {len(rows)} sequences and {len(tokens)} tokens"
-            )
+            raise NpuFault(f"the device returned {len(logits)} rows of logits instead of {expected}")
         return logits
 
     def dump(self, cache_id: int) -> list[bytes]:

@@ -58,8 +58,14 @@ class Bench:
         self.engine.submit(request)
         return handle
 
+    def heard(self) -> list[Output]:
+        """One step, and what was handed over in it."""
+        said: list[Any] = []
+        self.engine.step(said.extend)
+        return self.engine.render(said)
+
     def step(self) -> None:
-        for output in self.engine.render(self.engine.step()):
+        for output in self.heard():
             assert not (self.said[output.handle] and self.said[output.handle][-1].final), "spoke after its end"
             self.said[output.handle].append(output)
 
@@ -165,7 +171,7 @@ def test_turns_of_a_sequence_run_in_order(bench: Callable[..., Bench]) -> None:
     other = b.submit(prompt_of(6), key="5", max_tokens=3)
     seen = []
     while b.engine.has_work():
-        for output in b.engine.render(b.engine.step()):
+        for output in b.heard():
             seen.append(output.handle)
             b.said[output.handle].append(output)
     assert seen.index(second) > len(seen) - 1 - seen[::-1].index(first)
@@ -279,7 +285,7 @@ def test_priority_goes_first(bench: Callable[..., Bench]) -> None:
     early = b.submit(prompt_of(6), max_tokens=2, priority=-5)
     order = []
     while b.engine.has_work():
-        order += [output.handle for output in b.engine.render(b.engine.step())]
+        order += [output.handle for output in b.heard()]
     assert order.index(early) < order.index(late)
 
 
