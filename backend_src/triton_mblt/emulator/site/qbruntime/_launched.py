@@ -55,14 +55,15 @@ class Launched:
             try:
                 effects.strike(faults)
                 with span("run npu"):
-                    if not self._computes:
+                    late = nominal > 0 and not self._computes
+                    if late:
                         nominal = effects.slowed(faults, nominal, 0)
                         self._wait_for_results(start + nominal, len(rows))
                     logits = self._forward(tokens, rows, faults)
             except Exception:
                 self._stats.add(failed=1)
                 raise
-            if self._computes:
+            if not late:
                 nominal = effects.slowed(faults, nominal, time.monotonic_ns() - start)
             with span("wait core"):
                 wait_until(start + nominal)
