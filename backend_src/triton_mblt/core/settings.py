@@ -41,6 +41,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     worker_backoff_s: float = 0.5
     worker_backoff_max_s: float = 30.0
     worker_memory_mb: int | None = None
+    worker_nice: int = -10
     drain_s: float = 3.0
     trust_remote_code: bool = False
     admin_key_file: str = ""
@@ -67,6 +68,7 @@ _LIMITS: Mapping[str, float] = {
     "worker_backoff_s": 0,
     "worker_backoff_max_s": 0,
     "worker_memory_mb": 64,
+    "worker_nice": -20,
     "drain_s": 0,
 }
 

@@ -9,6 +9,7 @@ import ctypes
 import os
 import resource
 import signal
+import threading
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
@@ -36,6 +37,16 @@ def clean_signals() -> None:
 def set_process_name(name: str) -> None:
     """The name that `ps` and `top` show, cut to 15 bytes by the kernel."""
     _prctl(_PR_SET_NAME, ctypes.c_char_p(name.encode()))
+
+
+def prefer_this_thread(nice: int) -> bool:
+    """Give the calling thread (and the threads it starts) a priority of its own: between two device calls the NPU waits
+    for it. False when the system does not allow it (negative values need root or CAP_SYS_NICE)."""
+    try:
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), nice)
+    except PermissionError:
+        return False
+    return True
 
 
 def limit_memory(megabytes: int) -> None:
