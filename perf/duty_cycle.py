@@ -141,6 +141,9 @@ def options() -> argparse.Namespace:
     parser.add_argument(
         "--package", type=Path, help="package with as many slots (default: built from the demo's weights)"
     )
+    parser.add_argument(
+        "--fair", action="store_true", help="do not put the engine's thread first (worker_realtime needs CAP_SYS_NICE)"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser.parse_args()
 
@@ -153,6 +156,7 @@ def main() -> int:
     for name in given.decode_ms:
         case = CASES[name]
         env = {"MBLT_EMULATOR_MODE": "latency", "MBLT_EMULATOR_PROFILE": case.profile}
+        env |= {"MBLT_WORKER_REALTIME": "false" if given.fair else "true"}
         with serving(package, env | {"MBLT_EMULATOR_LOGITS": given.logits}) as server:
             loads = [
                 Load(server.grpc, given.model, prompts(given.streams, number), sampling, given.model != "mblt")

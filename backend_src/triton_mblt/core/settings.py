@@ -20,7 +20,11 @@ NpuKind = Literal["device", "emulated"]
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A deployment: which model on which NPU, and its limits. Units are in the names; tokens and counts otherwise."""
+    """A deployment: which model on which NPU, and its limits. Units are in the names; tokens and counts otherwise.
+
+    `worker_realtime` puts the engine's thread before all others (SCHED_RR) while it works between two device calls;
+    only where a device does the computing, else it starves the server.
+    """
 
     model: str
     npu: NpuKind
@@ -42,6 +46,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     worker_backoff_max_s: float = 30.0
     worker_memory_mb: int | None = None
     worker_nice: int = -10
+    worker_realtime: bool = False
     drain_s: float = 3.0
     trust_remote_code: bool = False
     admin_key_file: str = ""

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from triton_mblt.core.errors import format_error
-from triton_mblt.core.events import Output
+from triton_mblt.core.events import Output, TokenLogprob
 from triton_mblt.triton_io import wire
 from triton_mblt.triton_io.lm_request import Arrival
 from triton_mblt.triton_io.sender import Responder
@@ -57,13 +58,21 @@ class Answer:
             more.append(wire.count_tensor("num_output_tokens", len(output.token_ids)))
         if wanted.token_ids:
             more.append(wire.ids_tensor("token_ids", output.token_ids))
+        if output.prompt_logprobs is not None:
+            more.append(wire.text_tensor("prompt_logprobs", _positions_json(output.prompt_logprobs)))
         return more
 
 
 def logprobs_json(output: Output) -> str:
-    """A list with one object per token: token id to its logprob, its rank (from 1) and its text."""
-    tokens = [
+    """A list with one object per new token: token id to its logprob, its rank (from 1) and its text."""
+    return _positions_json(output.logprobs or ())
+
+
+def _positions_json(positions: Sequence[Sequence[TokenLogprob]]) -> str:
+    """One object per position, null where there is none (the first token of a prompt)."""
+    shown = [
         {str(one.token_id): {"logprob": one.logprob, "rank": one.rank, "decoded_token": one.text} for one in candidates}
-        for candidates in output.logprobs or ()
+        or None
+        for candidates in positions
     ]
-    return json.dumps(tokens, ensure_ascii=False)
+    return json.dumps(shown, ensure_ascii=False)

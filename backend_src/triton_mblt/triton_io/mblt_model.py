@@ -36,6 +36,7 @@ _OUTPUTS = (
     "num_input_tokens",
     "num_output_tokens",
     "token_ids",
+    "prompt_logprobs",
 )
 _YES, _NO = np.array([True]), np.array([False])
 _ENSEMBLE_PREFIX = re.compile(r"^in ensemble '[^']*', ")

@@ -208,8 +208,8 @@ def _serve(settings: Settings, engine_name: str, mailbox: _Mailbox) -> int:
         return 1
     gc.collect()
     gc.freeze()  # what the model brought lives as long as the process: later collections need not look at it
-    if not os_setup.prefer_this_thread(settings.worker_nice):
-        _log.info("no permission for worker_nice %d: the engine shares the cores evenly", settings.worker_nice)
+    if not os_setup.prefer_this_thread(settings.worker_nice, settings.worker_realtime):
+        _log.info("no permission for worker_nice or worker_realtime: the engine shares the cores evenly")
     mailbox.post(Ready(os.getpid(), engine.info))
     _Host(engine, mailbox).run()
     engine.close()

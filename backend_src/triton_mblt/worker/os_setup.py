@@ -39,11 +39,14 @@ def set_process_name(name: str) -> None:
     _prctl(_PR_SET_NAME, ctypes.c_char_p(name.encode()))
 
 
-def prefer_this_thread(nice: int) -> bool:
+def prefer_this_thread(nice: int, realtime: bool) -> bool:
     """Give the calling thread (and the threads it starts) a priority of its own: between two device calls the NPU waits
-    for it. False when the system does not allow it (negative values need root or CAP_SYS_NICE)."""
+    for it. False when the system does not allow it (negative `nice` and real time need root or CAP_SYS_NICE)."""
     try:
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), nice)
+        if realtime:
+            os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+        else:
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), nice)
     except PermissionError:
         return False
     return True
