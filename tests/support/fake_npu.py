@@ -1,8 +1,9 @@
 """A device whose answers can be computed by hand: the next token is a hash of the KV that the row really sees.
 
-KV is one token id per position, poisoned (-1) where never written, so a row that claims a prefix its slot does not hold
-gets NaN. Each
-cache_id adds nothing to the hash: the same history gives the same token in every slot.
+KV is one number per position that depends on all tokens before it, poisoned (-1) where never written, so a row that
+claims a prefix its slot does not hold gets NaN, and one behind a stale tail gets another text. Each cache_id adds
+nothing
+to the hash: the same history gives the same token in every slot.
 """
 
 from __future__ import annotations
@@ -34,11 +35,20 @@ def make_spec(
     )  # fmt: skip
 
 
-def next_token(history: Sequence[int], vocab: int) -> int:
-    """The greedy continuation of `history`. Never below 3, so that 0-2 can serve as special tokens."""
-    value = 7
+def chain(history: Sequence[int]) -> list[int]:
+    """KV of a text: as in attention, what stands at a position depends on all tokens before it."""
+    values, value = [], 7
     for token in history:
         value = (value * 31 + int(token) + 1) % 1_000_003
+        values.append(value)
+    return values
+
+
+def next_token(kv: Sequence[int], vocab: int) -> int:
+    """The greedy continuation of what the KV says, all of it. Never below 3, so that 0-2 can be special tokens."""
+    value = 1
+    for one in kv:
+        value = (value * 17 + int(one)) % 1_000_003
     return 3 + value % (vocab - 3)
 
 
@@ -46,7 +56,7 @@ def solo(prompt: Sequence[int], count: int, vocab: int) -> list[int]:
     """What a cold run of `prompt` generates, by hand."""
     known = list(prompt)
     for _ in range(count):
-        known.append(next_token(known, vocab))
+        known.append(next_token(chain(known), vocab))
     return known[len(prompt) :]
 
 
@@ -75,7 +85,7 @@ class FakeNpu:
         result, start = [], 0
         for row in rows:
             end = row.cache_size + row.length
-            self.kv[row.cache_id, row.cache_size : end] = tokens[start : start + row.length]
+            self._append(row, tokens[start : start + row.length])
             start += row.length
             first = row.cache_size + 1 if self.spec.logits == "all" else end
             result += [self._logits(self.kv[row.cache_id, :seen]) for seen in range(first, end + 1)]
@@ -90,11 +100,22 @@ class FakeNpu:
     def close(self) -> None:
         self.closed = True
 
-    def _logits(self, history: Tokens) -> Floats:
-        if (history == POISON).any():
+    def logits_after(self, history: Sequence[int]) -> Floats:
+        """The row of logits behind a text."""
+        return self._logits(np.array(chain(history), dtype=np.int32))
+
+    def _append(self, row: Row, tokens: Tokens) -> None:
+        value = int(self.kv[row.cache_id, row.cache_size - 1]) if row.cache_size else 7
+        for position, token in enumerate(tokens.tolist(), row.cache_size):
+            # Poison stays poison: what is computed behind a hole is worth nothing.
+            value = POISON if value == POISON else (value * 31 + token + 1) % 1_000_003
+            self.kv[row.cache_id, position] = value
+
+    def _logits(self, kv: Tokens) -> Floats:
+        if (kv == POISON).any():
             return np.full(self.spec.vocab_size, np.nan, dtype=np.float32)
         logits = np.linspace(0.0, 1.0, self.spec.vocab_size, dtype=np.float32)
-        logits[next_token(history.tolist(), self.spec.vocab_size)] = 9.0
+        logits[next_token(kv.tolist(), self.spec.vocab_size)] = 9.0
         return logits
 
     def _check(self, tokens: Tokens, rows: Sequence[Row]) -> None:

@@ -40,7 +40,7 @@ class Engine:
         spec = model.spec
         self._model = model
         self._tokenizer = tokenizer
-        self._slots = SlotTable(spec.slots)
+        self._slots = SlotTable(spec.slots, spec.max_cache)
         self._scheduler = Scheduler(spec, self._slots, settings.max_prefill_tokens_per_step)
         self._runner = Runner(model, self._slots)
         self._sequences = SequenceTable()
@@ -119,6 +119,7 @@ class Engine:
             "device_tokens": self._runner.tokens,
             "generated_tokens": self._generated,
             "rebuilds": self._runner.rebuilds,
+            "prefix": {**self._slots.matches, "tokens_saved": self._slots.tokens_saved},
         }
 
     def close(self) -> None:

@@ -19,6 +19,7 @@ class OutputBuffer:
         self._tokens: list[int] = []
         self._logprobs: list[tuple[TokenLogprob, ...]] = []
         self._cumulative: float | None = None
+        self.cached = 0  # prompt tokens that needed no computing
         self.prompt_logprobs: tuple[tuple[TokenLogprob, ...], ...] | None = None  # goes with the next piece
 
     def add(self, text: str, token: int, logprob: float | None, candidates: tuple[TokenLogprob, ...]) -> None:
@@ -55,6 +56,7 @@ class OutputBuffer:
             cumulative_logprob=self._cumulative,
             logprobs=tuple(self._logprobs) or None,
             num_input_tokens=self._prompt_length,
+            num_cached_tokens=self.cached,
             prompt_logprobs=self.prompt_logprobs,
         )
         self.prompt_logprobs = None

@@ -77,9 +77,9 @@ class Runner:
         logits = call()
         self.calls += 1
         self.tokens += len(tokens)
-        for share, row in zip(shares, rows, strict=True):
-            assert share.turn.slot is not None
-            self._slots.advance(share.turn.slot, row.cache_size, row.length)
+        for (turn, length), row in zip(shares, rows, strict=True):
+            assert turn.slot is not None
+            self._slots.advance(turn.slot, row.cache_size, turn.tokens[turn.computed : turn.computed + length])
         lengths = [share.length if self._model.spec.logits == "all" else 1 for share in shares]
         return StepLogits(logits, list(itertools.accumulate(lengths)))
 

@@ -77,9 +77,12 @@ class Scheduler:
 
     def _admit(self) -> None:
         while self._waiting:
-            slot = self._slots.acquire(self._waiting[0].handle)
-            if slot is None:
+            turn = self._waiting[0]
+            # A prompt that is to be scored needs the logits of all its tokens, so it is computed from the start.
+            match = self._slots.acquire(turn.handle, turn.tokens[: turn.known], reuse=turn.scores is None)
+            if match is None:
                 return
-            turn = self._waiting.pop(0)
-            turn.slot, turn.computed = slot, 0
+            self._waiting.pop(0)
+            turn.slot, turn.computed = match.slot, match.tokens
+            turn.buffer.cached = match.tokens
             bisect.insort(self._running, turn, key=lambda running: running.order)

@@ -5,21 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from fake_npu import FakeNpu, make_spec, solo
+from engine_bench import VOCAB, Bench, prompt_of
+from fake_npu import solo
 from tiny_tokenizer import load_tokenizer
 
-from triton_mblt.core.events import Output
-from triton_mblt.core.request import GenerateRequest, OutputOptions, SequenceKey
-from triton_mblt.core.sampling_params import SamplingParams
-from triton_mblt.core.settings import Settings
-from triton_mblt.engine.engine import Engine
 from triton_mblt.text.tokenizer import TextTokenizer
-
-VOCAB = 259
 
 
 @pytest.fixture(scope="module")
@@ -27,72 +20,9 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> TextTokenizer:
     return load_tokenizer(Path(tmp_path_factory.mktemp("tokenizer")))
 
 
-class Bench:
-    """An engine on a fake device, and what it has said so far."""
-
-    def __init__(self, tokenizer: TextTokenizer, **spec: Any) -> None:
-        self.npu = FakeNpu(make_spec(vocab=VOCAB, **spec))
-        settings = Settings(model="fake", npu="emulated")
-        self.engine = Engine(self.npu, tokenizer, settings)
-        self.tokenizer = tokenizer
-        self.said: dict[int, list[Output]] = {}
-        self._handles = iter(range(1, 1_000_000))
-
-    def submit(
-        self, prompt: list[int], *, key: object = None, start: bool = True, stream: bool = True, **sampling: Any
-    ) -> int:
-        handle = next(self._handles)
-        sampling.setdefault("temperature", 0.0)
-        sampling.setdefault("ignore_eos", True)
-        request = GenerateRequest(
-            handle=handle,
-            request_id=f"r{handle}",
-            key=SequenceKey.of(key if isinstance(key, (int, str)) else handle),
-            start=start,
-            end=False,
-            prompt=np.array(prompt, dtype="<i4").tobytes(),
-            sampling=SamplingParams(seed=handle, **sampling),
-            outputs=OutputOptions(stream=stream, cumulative_logprob=True),
-        )
-        self.said[handle] = []
-        self.engine.submit(request)
-        return handle
-
-    def heard(self) -> list[Output]:
-        """One step, and what was handed over in it."""
-        said: list[Any] = []
-        self.engine.step(said.extend)
-        return self.engine.render(said)
-
-    def step(self) -> None:
-        for output in self.heard():
-            assert not (self.said[output.handle] and self.said[output.handle][-1].final), "spoke after its end"
-            self.said[output.handle].append(output)
-
-    def run(self, limit: int = 5000) -> None:
-        for _ in range(limit):
-            if not self.engine.has_work():
-                break
-            self.step()
-        assert not self.engine.has_work()
-        slots = self.engine.stats()["slots"]
-        assert slots["free"] == slots["total"]
-
-    def tokens(self, handle: int) -> list[int]:
-        return [token for output in self.said[handle] for token in output.token_ids]
-
-    def last(self, handle: int) -> Output:
-        assert self.said[handle][-1].final
-        return self.said[handle][-1]
-
-
 @pytest.fixture
 def bench(tokenizer: TextTokenizer) -> Callable[..., Bench]:
     return lambda **spec: Bench(tokenizer, **spec)
-
-
-def prompt_of(length: int, seed: int = 0) -> list[int]:
-    return random.Random(length * 1000 + seed).choices(range(3, VOCAB), k=length)
 
 
 @pytest.mark.parametrize("logits", ["last", "all"])
@@ -300,7 +230,7 @@ def test_prompt_logprobs_equal_a_log_softmax_by_hand(bench: Callable[..., Bench]
     assert scored is not None
     assert scored[0] == ()
     for position in range(1, len(prompt)):
-        row = b.npu._logits(np.array(prompt[:position])).astype(np.float64)
+        row = b.npu.logits_after(prompt[:position]).astype(np.float64)
         chosen, *top = scored[position]
         assert chosen.token_id == prompt[position]
         assert chosen.logprob == pytest.approx(row[prompt[position]] - np.log(np.exp(row).sum()), abs=1e-5)
