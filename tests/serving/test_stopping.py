@@ -16,6 +16,8 @@ from lm_control import Control
 from triton_calls import Stream
 from triton_server import TritonServer, serving
 
+from triton_mblt.core.errors import parse_error
+
 pytestmark = pytest.mark.e2e
 LIMIT_S = 5.0
 
@@ -77,6 +79,9 @@ def test_ctrl_c_with_three_clients_of_which_one_streams(package: Path, tmp_path:
         assert shared_memory(run) == []
         assert {path.name for path in tmp_path.iterdir()} <= {"server.log", "emulator"}
         assert list((tmp_path / "emulator").iterdir()) == []
+        error = parse_error(json.loads(answer.read().rstrip().rpartition(b"data: ")[2]).get("error", ""))
+        assert error is not None
+        assert (error.code, error.message) == ("UNAVAILABLE", "the server is stopping")
         answer.close()
         quiet.close()
 

@@ -16,6 +16,9 @@ from triton_mblt.core.server_settings import ServerSettings
 from triton_mblt.launcher.rundir import RunDir
 
 _CONTROL = "/v2/models/lm_control"
+# What is open ends with an error after this part of a drain's limit; that error needs the rest to reach its client.
+_DRAIN_SHARE = 0.75
+_ON_ITS_WAY_S = 0.1
 
 
 class Unreachable(Exception):
@@ -49,9 +52,9 @@ class ControlClient:
         except Unreachable:
             return False
 
-    def ask(self, verb: str, limit_s: float) -> Mapping[str, Any]:
-        """One verb of `lm_control` that needs no arguments. Errors: Unreachable, also for a refusal."""
-        request = json.dumps({"verb": verb} | ({"admin_key": self._admin_key} if verb == "drain" else {}))
+    def ask(self, verb: str, limit_s: float, /, **fields: float | str) -> Mapping[str, Any]:
+        """One verb of `lm_control` with its fields. Errors: Unreachable, also for a refusal."""
+        request = json.dumps({"verb": verb, **fields})
         tensor = {"name": "request", "datatype": "BYTES", "shape": [1], "data": [request]}
         status, text = self._call("POST", _CONTROL + "/infer", json.dumps({"inputs": [tensor]}), limit_s)
         if status != 200:
@@ -65,12 +68,14 @@ class ControlClient:
         return answer
 
     def drain(self, limit_s: float, hurry: Callable[[], bool]) -> bool:
-        """Let the LM take no new requests and wait for its open ones, at most `limit_s`. True when all have ended."""
+        """Let the LM take no new requests, wait for its open ones, and have those that last end with an error shortly
+        before `limit_s`. True when all have ended."""
         deadline = time.monotonic() + limit_s
         try:
-            self.ask("drain", limit_s)
+            self.ask("drain", limit_s, limit_s=_DRAIN_SHARE * limit_s, admin_key=self._admin_key)
             while not hurry() and (left := deadline - time.monotonic()) > 0:
                 if self.ask("stats", max(0.1, left))["open_requests"] == 0:
+                    time.sleep(_ON_ITS_WAY_S)  # their last responses
                     return True
                 time.sleep(0.05)
         except (Unreachable, KeyError):

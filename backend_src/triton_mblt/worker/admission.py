@@ -9,7 +9,7 @@ from triton_mblt.core.model_info import ModelInfo
 from triton_mblt.core.request import GenerateRequest
 from triton_mblt.core.sampling_params import check_against_vocab
 
-_LONGEST_LEASE_S = 24 * 3600.0
+_LONGEST_S = 24 * 3600.0
 
 
 def check_request(request: GenerateRequest, model: ModelInfo) -> None:
@@ -39,12 +39,10 @@ def request_error(request: GenerateRequest, model: ModelInfo) -> InvalidRequest 
     return None
 
 
-def check_lease(lease_s: float) -> None:
-    """Raises InvalidRequest with param `lease_s`. 0 means no lease."""
-    if not math.isfinite(lease_s) or not 0 <= lease_s <= _LONGEST_LEASE_S:
-        raise InvalidRequest(
-            f"lease_s must be between 0 and {_LONGEST_LEASE_S:g} seconds, got {lease_s}", param="lease_s"
-        )
+def check_seconds(name: str, seconds: float) -> None:
+    """Raises InvalidRequest with param `name` unless it is a time of up to a day. 0 is for none."""
+    if not math.isfinite(seconds) or not 0 <= seconds <= _LONGEST_S:
+        raise InvalidRequest(f"{name} must be between 0 and {_LONGEST_S:g} seconds, got {seconds}", param=name)
 
 
 def _bad_prompt(message: str) -> InvalidRequest:

@@ -34,6 +34,7 @@ class ControlRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     request_id: str = ""
     abort_token: str = ""
     lease_s: float = 0.0
+    limit_s: float = 0.0
     admin_key: str = ""
 
     def key(self) -> SequenceKey | None:
@@ -51,7 +52,7 @@ class Controlled(Protocol):
     def abort(self, key: SequenceKey | None, request_id: str, abort_token: str) -> bool: ...
     def renew(self, key: SequenceKey | None, request_id: str, abort_token: str, lease_s: float) -> bool: ...
     def stats(self) -> dict[str, Any]: ...
-    def drain(self) -> None: ...
+    def drain(self, limit_s: float) -> None: ...
 
 
 def call(name: str, request: dict[str, Any], *, server_pid: int | None = None) -> dict[str, Any]:
@@ -144,7 +145,7 @@ class ControlServer:
         if request.verb == "stats":
             return self._service.stats()
         self._check_admin(request)
-        self._service.drain()
+        self._service.drain(request.limit_s)
         return {"draining": True}
 
     def _check_admin(self, request: ControlRequest) -> None:

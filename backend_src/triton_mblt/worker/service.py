@@ -28,13 +28,15 @@ from triton_mblt.core.events import Output
 from triton_mblt.core.model_info import ModelInfo
 from triton_mblt.core.request import GenerateRequest, SequenceKey
 from triton_mblt.core.settings import Settings
-from triton_mblt.worker.admission import check_lease, check_request, request_error
+from triton_mblt.worker.admission import check_request, check_seconds, request_error
 from triton_mblt.worker.leases import LeaseClock
 from triton_mblt.worker.open_request import Deliver, OpenRequest
 from triton_mblt.worker.parent_watch import ParentWatch
 from triton_mblt.worker.process import PRODUCT_ENGINE
 from triton_mblt.worker.protocol import Abort, StatsRequest, Submit
 from triton_mblt.worker.supervisor import Log, Loss, Supervisor
+
+_END_OF_DRAIN = 0  # among the leases; handles begin at 1
 
 
 class LmService:
@@ -94,23 +96,24 @@ class LmService:
                 self._changed.wait(left)
             return self._model
 
-    def drain(self) -> None:
-        """Refuse new requests from now on; what is open goes on. Idempotent."""
+    def drain(self, limit_s: float = 0.0) -> None:
+        """Refuse new requests from now on; what is open goes on, but ends with WorkerRestarting after `limit_s` unless
+        that is 0. Idempotent; the last limit holds. Raises InvalidRequest (limit_s)."""
+        check_seconds("limit_s", limit_s)
         with self._changed:
             if self._refusal is None:
                 self._refusal = WorkerRestarting("the server is draining and takes no new requests").info()
+        if limit_s > 0:
+            self._leases.set(_END_OF_DRAIN, limit_s)
+        else:
+            self._leases.drop(_END_OF_DRAIN)
 
     def close(self) -> None:
         """Fail what is open, end the workers and all threads. Idempotent; nothing is delivered after it returns."""
         error = WorkerRestarting("the server is stopping")
         with self._changed:
             self._refusal = error.info()
-            records = list(self._open.values())
-            for record in records:
-                self._abort_at_worker(record, error.message)
-                self._forget(record)
-        for record in records:
-            self._fail(record, error)
+        self._end_open(error)
         self._supervisor.close(self._settings.drain_s)
         self._leases.close()
         self._parent.close()
@@ -130,7 +133,7 @@ class LmService:
         Raises, before anything is queued: InvalidRequest (prompt, lease_s), Overloaded (queue full), WorkerRestarting
         (draining, or the model cannot be loaded).
         """
-        check_lease(lease_s)
+        check_seconds("lease_s", lease_s)
         model = self._model
         if model is not None:
             check_request(request, model)
@@ -168,7 +171,7 @@ class LmService:
 
     def renew(self, key: SequenceKey | None, request_id: str, abort_token: str, lease_s: float) -> bool:
         """Start these requests' leases anew, with `lease_s` or, when that is 0, their last length. Else as `abort`."""
-        check_lease(lease_s)
+        check_seconds("lease_s", lease_s)
         with self._changed:
             records = self._named(key, request_id, abort_token)
             for record in records:
@@ -317,7 +320,19 @@ class LmService:
                 and hmac.compare_digest(record.abort_token.encode(), token)
             ]
 
+    def _end_open(self, error: MbltError) -> None:
+        with self._changed:
+            records = list(self._open.values())
+            for record in records:
+                self._abort_at_worker(record, error.message)
+                self._forget(record)
+        for record in records:
+            self._fail(record, error)
+
     def _lease_over(self, handle: int) -> None:
+        if handle == _END_OF_DRAIN:
+            self._end_open(WorkerRestarting("the server is stopping"))
+            return
         record = self._open.get(handle)
         if record is not None:
             self.cancel(handle, f"the lease of {record.lease_s:g} s ran out without a renewal")

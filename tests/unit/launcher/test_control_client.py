@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,10 +27,10 @@ class Control(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.open_requests, self.answers, self.server_id = 3, True, RUN.server_id
-        self.asked: list[dict[str, str]] = []
+        self.asked: list[dict[str, Any]] = []
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
-    def reply(self, request: dict[str, str]) -> dict[str, object]:
+    def reply(self, request: dict[str, Any]) -> dict[str, object]:
         self.asked.append(request)
         if request["verb"] == "drain":
             return {"draining": True}
@@ -85,7 +86,7 @@ def test_another_server_on_our_port_is_not_ours(control: Control) -> None:
 
 def test_a_drain_waits_until_nothing_is_open(control: Control) -> None:
     assert client_of(control.server_port).drain(60.0, lambda: False) is True
-    assert control.asked[0] == {"verb": "drain", "admin_key": "secret"}
+    assert control.asked[0] == {"verb": "drain", "limit_s": 45.0, "admin_key": "secret"}
     assert control.asked[1:] == [{"verb": "stats"}] * 3
     assert control.open_requests == 0
 

@@ -39,8 +39,8 @@ class FakeService:
     def stats(self) -> dict[str, Any]:
         return {"name": self.name}
 
-    def drain(self) -> None:
-        self.asked.append("drain")
+    def drain(self, limit_s: float) -> None:
+        self.asked.append(("drain", limit_s))
 
 
 @pytest.fixture(autouse=True)
@@ -85,7 +85,8 @@ def test_drain_needs_the_admin_key(service: FakeService, key: str) -> None:
         ask("drain", admin_key=key)
     assert service.asked == []
     assert ask("drain", admin_key="the-key") == {"draining": True}
-    assert service.asked == ["drain"]
+    assert ask("drain", admin_key="the-key", limit_s=1.5) == {"draining": True}
+    assert service.asked == [("drain", 0.0), ("drain", 1.5)]
 
 
 def test_without_a_configured_key_nobody_may_drain() -> None:

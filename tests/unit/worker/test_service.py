@@ -209,6 +209,26 @@ def test_drain_refuses_new_requests_and_lets_open_ones_end() -> None:
         assert service.stats()["draining"]
 
 
+def test_a_drain_with_a_limit_ends_what_is_open_then() -> None:
+    with running() as service:
+        asker = ask(service, [10], max_tokens=FOREVER)
+        service.drain(0.2)
+        error = asker.wait_final().error
+        assert error is not None
+        assert (error.code, error.message, asker.finals) == ("UNAVAILABLE", "the server is stopping", 1)
+        stats = service.stats()
+        assert (stats["open_requests"], stats["workers"][0]["state"]) == (0, "ready")
+
+
+@pytest.mark.parametrize("limit_s", [-1.0, float("nan"), 1e9])
+def test_a_drain_with_a_nonsense_limit_is_refused(limit_s: float) -> None:
+    with running(fake_settings(model=NEVER), wait=False) as service:
+        with pytest.raises(InvalidRequest) as caught:
+            service.drain(limit_s)
+        assert caught.value.param == "limit_s"
+        assert not service.stats()["draining"]
+
+
 def test_close_fails_open_requests_once_and_leaves_no_process() -> None:
     with running() as service:
         asker = ask(service, [10], max_tokens=FOREVER)
