@@ -150,7 +150,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     serve = commands.add_parser("serve", help="start tritonserver and stay in the foreground")
-    _add_place(serve)
+    _add_place(serve, npu_required=True)
     serve.add_argument(
         "--model", default="", help="package folder or mobilint/... id (emulated default: the demo model)"
     )
@@ -161,7 +161,7 @@ def _parser() -> argparse.ArgumentParser:
     serve.set_defaults(run=_serve)
 
     doctor = commands.add_parser("doctor", help="say in plain words what this machine lacks")
-    _add_place(doctor)
+    _add_place(doctor, npu_required=False)
     doctor.set_defaults(run=_doctor)
 
     key = commands.add_parser("key", help="show the administrator's keys of the running servers of this user")
@@ -179,8 +179,9 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_place(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--npu", required=True, choices=("device", "emulated"), help="never chosen silently")
+def _add_place(parser: argparse.ArgumentParser, *, npu_required: bool) -> None:
+    which = "never chosen silently" if npu_required else "what is to be served with (default: tell about both)"
+    parser.add_argument("--npu", required=npu_required, choices=("device", "emulated"), help=which)
     parser.add_argument("--address", default="127.0.0.1", help="where to listen; 0.0.0.0 opens it to other machines")
     parser.add_argument("--http-port", type=int, default=8000)
     parser.add_argument("--grpc-port", type=int, default=8001)

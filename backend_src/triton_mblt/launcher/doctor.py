@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from triton_mblt.core.settings import NpuKind
 from triton_mblt.launcher import checks
@@ -10,8 +11,9 @@ from triton_mblt.launcher.checks import Finding
 from triton_mblt.launcher.device_check import npu_device
 
 
-def examine(npu: NpuKind, address: str, ports: Mapping[str, int]) -> list[Finding]:
-    """All findings for serving with this kind of NPU on these ports. `ports` maps option names to port numbers."""
+def examine(npu: NpuKind | None, address: str, ports: Mapping[str, int]) -> list[Finding]:
+    """All findings for serving with this kind of NPU on these ports. `ports` maps option names to port numbers. Without
+    a kind a missing card is a note: the emulated NPU needs none."""
     findings = [
         checks.python_version(),
         checks.glibc(),
@@ -22,8 +24,9 @@ def examine(npu: NpuKind, address: str, ports: Mapping[str, int]) -> list[Findin
         checks.shared_memory(),
         *(checks.port(name.upper(), address, number) for name, number in ports.items()),
     ]
-    if npu == "device":
-        findings.append(npu_device())
+    if npu != "emulated":
+        found = npu_device()
+        findings.append(replace(found, verdict="note") if npu is None and found.verdict == "missing" else found)
     else:
         findings.append(
             Finding("NPU", "note", "emulated: a card and its driver are not looked for (--npu device does)")
@@ -46,7 +49,7 @@ def report(findings: list[Finding]) -> str:
     return "\n".join(lines)
 
 
-def run(npu: NpuKind, address: str, ports: Mapping[str, int]) -> int:
+def run(npu: NpuKind | None, address: str, ports: Mapping[str, int]) -> int:
     """Print the report. Exit code 1 when something is missing, else 0."""
     findings = examine(npu, address, ports)
     print(report(findings))

@@ -60,7 +60,8 @@ def parse_pairs(pairs: Sequence[str]) -> dict[str, str]:
 def create(model: str, out: Path, *, name: str = "", settings: Mapping[str, str] | None = None) -> Settings:
     """Write a repository for `model` into the new folder `out`. Returns the settings that its model.json holds.
 
-    Errors: ConfigError when `out` has files in it, the model is no folder or id, or a setting is unknown or wrong.
+    Errors: ConfigError when `out` has files in it or cannot be written, the model is no folder or id, or a setting is
+    unknown or wrong.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"{out} exists already; name a new folder", param="out")
@@ -70,11 +71,14 @@ def create(model: str, out: Path, *, name: str = "", settings: Mapping[str, str]
     if name:
         values["served_name"] = name
     parsed = settings_of(values)
-    shutil.copytree(template, out, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"), dirs_exist_ok=True)
     plain = msgspec.to_builtins(parsed)
     chosen = {key: plain[key] for key in values}
-    (out / MODEL_JSON).write_bytes(msgspec.json.format(msgspec.json.encode(chosen), indent=2) + b"\n")
-    idle_us = round(2 * parsed.sequence_idle_s * 1e6)
-    for config in out.glob("*/config.pbtxt"):
-        config.write_text(_IDLE.sub(rf"\g<1>{idle_us}", config.read_text()))
+    try:
+        shutil.copytree(template, out, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"), dirs_exist_ok=True)
+        (out / MODEL_JSON).write_bytes(msgspec.json.format(msgspec.json.encode(chosen), indent=2) + b"\n")
+        idle_us = round(2 * parsed.sequence_idle_s * 1e6)
+        for config in out.glob("*/config.pbtxt"):
+            config.write_text(_IDLE.sub(rf"\g<1>{idle_us}", config.read_text()))
+    except OSError as error:
+        raise ConfigError(f"cannot write {out}: {error.strerror or error}", param="out") from error
     return parsed

@@ -33,6 +33,11 @@ def error_of(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
     return line
 
 
+def test_the_doctor_needs_no_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["doctor"])
+    assert "NPU" in capsys.readouterr().out
+
+
 def test_serve_never_chooses_the_npu_silently() -> None:
     with pytest.raises(SystemExit) as caught:
         main(["serve"])

@@ -101,6 +101,12 @@ def test_no_card_and_no_driver_are_told_apart(devices: list[str], reason: str, w
     assert finding.verdict == ("ok" if devices else "missing")
 
 
+def test_without_a_kind_of_npu_a_missing_card_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "npu_device", lambda: Finding("NPU", "missing", "no card", "plug it in"))
+    assert doctor.examine(None, "127.0.0.1", {})[-1] == Finding("NPU", "note", "no card", "plug it in")
+    assert doctor.examine("device", "127.0.0.1", {})[-1].verdict == "missing"
+
+
 def test_the_report_shows_advice_and_the_exit_code_follows(capsys: pytest.CaptureFixture[str], taken_port: int) -> None:
     ports = {"http_port": taken_port, "grpc_port": free_port(), "metrics_port": free_port()}
     assert doctor.run("emulated", "127.0.0.1", ports) == 1

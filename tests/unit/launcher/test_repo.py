@@ -39,6 +39,13 @@ def test_a_created_repository_has_all_files_and_names_the_model(tmp_path: Path, 
     assert load_settings(out / MODEL_JSON, {}).name == "mine"
 
 
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, model: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"cannot write .*/file/out") as caught:
+        create(str(model), tmp_path / "file" / "out")
+    assert caught.value.param == "out"
+
+
 def test_tritons_idle_limit_is_twice_ours(tmp_path: Path, model: Path) -> None:
     create(str(model), tmp_path / "out", settings={"sequence_idle_s": "90"})
     limits = {
