@@ -126,6 +126,7 @@ def test_a_sequence_without_its_start_is_refused_by_triton(stream: Stream) -> No
         ({"text_input": "hi", "sampling_parameters": "{max_tokens: 5"}, "sampling_parameters"),
         ({"text_input": "hi", "temperature": "hot"}, "temperature"),
         ({"text_input": "hi", "image": "aGk="}, "image"),
+        ({"text_input": "hi", "stop": "\udc00"}, "stop"),
     ],
 )
 def test_generate_answers_400(server: TritonServer, body: dict[str, Any], param: str) -> None:
@@ -133,6 +134,15 @@ def test_generate_answers_400(server: TritonServer, body: dict[str, Any], param:
     info = parse_error(json.loads(text)["error"])
     assert info is not None
     assert (status, info.param) == (400, param)
+
+
+def test_generate_takes_an_id_and_names_it_in_errors(server: TritonServer) -> None:
+    assert server.post("/v2/models/mblt/generate", {"text_input": "hi", "max_tokens": 2, "id": "mine"})[0] == 200
+    for given, shown, param in (("mine", "mine", "text_input"), ("x\udc00", "x\ufffd\ufffd\ufffd", "id")):
+        _, text = server.post("/v2/models/mblt/generate", {"text_input": "", "id": given})
+        info = parse_error(json.loads(text)["error"])
+        assert info is not None
+        assert (info.param, info.request_id) == (param, shown)
 
 
 def test_generate_stream_answers_400_with_an_event(server: TritonServer) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -129,6 +129,20 @@ class Request:
 
     def get_response_sender(self) -> Sender:
         return self.sender
+
+
+class InferenceRequest:
+    """A call of another model: noted in `made`, answered with `answers`."""
+
+    made: ClassVar[list[dict[str, Any]]] = []
+    answers: ClassVar[list[InferenceResponse]] = []
+
+    def __init__(self, **what: Any) -> None:
+        self.made.append(what)
+
+    def exec(self, decoupled: bool = False) -> Iterator[InferenceResponse]:
+        assert decoupled
+        return iter(self.answers)
 
 
 def get_input_tensor_by_name(request: Request, name: str) -> Tensor | None:

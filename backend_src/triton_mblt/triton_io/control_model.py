@@ -35,7 +35,7 @@ class ControlModel:
             answer = msgspec.json.encode(call(self._lm, _parsed(wire.text_input(request, "request"))))
             return wire.response([wire.bytes_tensor("response", answer)])
         except MbltError as error:
-            return wire.error_response(error.info(request.request_id()))
+            return wire.error_response(error.info(wire.request_id(request)))
 
 
 def _parsed(text: str | None) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def _parsed(text: str | None) -> dict[str, Any]:
         raise InvalidRequest("request is missing", param="request")
     try:
         value = msgspec.json.decode(text, type=dict[str, Any])
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise InvalidRequest(f"request is not a JSON object: {error}", param="request") from error
     if value.get("verb") in _LATER:
         raise Unsupported(f"the verb {value['verb']} is not supported yet", param="verb")

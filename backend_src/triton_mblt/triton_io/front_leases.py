@@ -43,6 +43,6 @@ class FrontLeases:
         while not self._stop.wait(self._lease_s / 3):
             with self._lock:
                 renewals = list(self._held.values())
-            with suppress(MbltError):  # the LM is gone, and its requests with it
-                for renewal in renewals:
+            for renewal in renewals:
+                with suppress(MbltError):  # the next round may get through; or the LM is gone, and its requests too
                     self._control(renewal)

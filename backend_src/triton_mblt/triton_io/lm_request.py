@@ -26,7 +26,8 @@ from triton_mblt.triton_io import wire
 from triton_mblt.triton_io.options import PACKED, Options, read_options, unpack
 
 ERRORS_AS_TEXT = "errors_as_text"
-_OWN_PARAMETERS = frozenset({"abort_token", "lease_s", "session_id", "prompt_mode", ERRORS_AS_TEXT})
+# "id": the generate endpoint gives the request's id as a parameter too.
+_OWN_PARAMETERS = frozenset({"abort_token", "lease_s", "session_id", "prompt_mode", ERRORS_AS_TEXT, "id"})
 _LONGEST_TOKEN = 256
 _DAY_S = 24 * 3600.0
 

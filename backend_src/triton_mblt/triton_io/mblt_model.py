@@ -43,7 +43,8 @@ _ENSEMBLE_PREFIX = re.compile(r"^in ensemble '[^']*', ")
 
 
 class Job(msgspec.Struct, frozen=True):
-    """One request on its way through the ensemble. `started` has an element once it was sent on."""
+    """One request on its way through the ensemble. `unclaimed` has an element until somebody decides what becomes of
+    it: sent on, or ended because its client left first."""
 
     number: int
     responder: Responder
@@ -51,7 +52,14 @@ class Job(msgspec.Struct, frozen=True):
     who: wire.Identity
     parameters: dict[str, Scalar]
     renews: bool
-    started: list[bool]
+    unclaimed: list[bool]
+
+    def claim(self) -> bool:
+        """True for the first caller only. Thread-safe."""
+        try:
+            return self.unclaimed.pop()
+        except IndexError:
+            return False
 
     def control(self, verb: str) -> dict[str, Any]:
         """A control request that names this job at the LM."""
@@ -77,7 +85,7 @@ class MbltModel:
 
     def execute(self, requests: Sequence[Any]) -> None:
         for request in requests:
-            responder = Responder(request, request.request_id())
+            responder = Responder(request, wire.request_id(request))
             guarded(responder, partial(self._accept, request, responder))
 
     def finalize(self) -> None:
@@ -90,22 +98,24 @@ class MbltModel:
             raise Overloaded(f"{self._pool.count} requests are open here, the limit is {self._room}; try later")
         number = next(self._numbers)
         given = wire.parameters(request)
+        token = given.get("abort_token", "")
+        if token == "":  # an empty one is none, and the front needs one
+            token = secrets.token_hex(16)
         job = Job(
             number=number,
             responder=responder,
             inputs=wire.copied_inputs(request),
             who=wire.Identity(responder.request_id, f"{self._prefix}-{number}", start=True, end=True),
-            parameters={"abort_token": secrets.token_hex(16), "lease_s": LEASE_S, **given, ERRORS_AS_TEXT: True},
+            parameters={"lease_s": LEASE_S, **given, "abort_token": token, ERRORS_AS_TEXT: True},
             renews="lease_s" not in given,
-            started=[],
+            unclaimed=[True],
         )
         self._pool.put(number, partial(guarded, responder, partial(self._relay, job)))
         self._poller.watch(responder, partial(self._client_left, job))
 
     def _relay(self, job: Job) -> None:
         """The ensemble's answer to the caller. The final flag goes with the response that has the finish reason."""
-        job.started.append(True)
-        if job.responder.closed:
+        if not job.claim():
             return
         if job.renews:
             self._leases.hold(job.number, job.control("renew"))
@@ -121,10 +131,10 @@ class MbltModel:
 
     def _client_left(self, job: Job) -> None:
         """Called again and again until the request has ended: an abort that came before its request finds nothing."""
-        if job.started:
-            self._control(job.control("abort"))
-        else:
+        if job.claim():
             job.responder.fail(Cancelled("the client cancelled or left").info(job.responder.request_id))
+        else:
+            self._control(job.control("abort"))
 
     def _control(self, request: dict[str, Any]) -> dict[str, Any]:
         return call(self._deployment.lm, request)

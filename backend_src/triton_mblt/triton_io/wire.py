@@ -40,7 +40,15 @@ class Identity(msgspec.Struct, frozen=True):
 
 def identity(request: Any) -> Identity:
     flags = request.flags()
-    return Identity(request.request_id(), request.correlation_id(), bool(flags & START), bool(flags & END))
+    return Identity(request_id(request), request.correlation_id(), bool(flags & START), bool(flags & END))
+
+
+def request_id(request: Any) -> str:
+    """The caller's id; what is not UTF-8 in it (the HTTP door lets such through) is shown as U+FFFD."""
+    try:
+        return str(request.request_id())
+    except UnicodeDecodeError as error:
+        return error.object.decode("utf-8", "replace")
 
 
 def bytes_input(request: Any, name: str) -> bytes | None:
@@ -92,9 +100,23 @@ def has_input(request: Any, name: str) -> bool:
 
 
 def parameters(request: Any) -> dict[str, Scalar]:
-    """The request's parameters: strings, numbers and booleans by name."""
-    text = request.parameters()
+    """The request's parameters: strings, numbers and booleans by name. Errors: InvalidRequest naming one that is not
+    UTF-8 (the generate endpoint lets such through)."""
+    try:
+        text = request.parameters()
+    except UnicodeDecodeError as error:
+        raise _not_utf8(json.loads(error.object.decode("utf-8", "surrogateescape"))) from error
     return dict(json.loads(text)) if text else {}
+
+
+def _not_utf8(given: dict[str, Scalar]) -> InvalidRequest:
+    for name, value in given.items():
+        shown = name[:60].encode("ascii", "backslashreplace").decode()
+        try:
+            f"{name}{value}".encode()
+        except UnicodeEncodeError:
+            return InvalidRequest(f"the parameter {shown} is not UTF-8", param=shown)
+    return InvalidRequest("the parameters are not UTF-8", param="parameters")
 
 
 def copied_inputs(request: Any) -> dict[str, npt.NDArray[Any]]:

@@ -61,17 +61,17 @@ def call(name: str, request: dict[str, Any], *, server_pid: int | None = None) -
     Raises the error that the LM answers with, as its MbltError type (InvalidRequest, PermissionDenied), and NotFound
     when no such LM runs in this server.
     """
-    path = socket_path(name, os.getppid() if server_pid is None else server_pid)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-        sock.settimeout(_TALK_LIMIT_S)
-        try:
+    try:
+        path = socket_path(name, os.getppid() if server_pid is None else server_pid)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+            sock.settimeout(_TALK_LIMIT_S)
             sock.connect(str(path))
             sock.sendall(msgspec.json.encode(request) + b"\n")
             with sock.makefile("rb") as reader:
                 line = reader.readline()
-        except OSError as error:
-            raise NotFound(f"the model {name!r} does not answer in this server: {error.strerror or error}") from error
-    if not line:
+    except OSError as error:
+        raise NotFound(f"the model {name!r} does not answer in this server: {error.strerror or error}") from error
+    if not line.endswith(b"\n"):
         raise NotFound(f"the model {name!r} ended before it answered")
     answer = msgspec.json.decode(line, type=_Answer)
     if answer.error is not None:

@@ -35,6 +35,14 @@ def test_a_request_becomes_one_frozen_value() -> None:
     assert (arrival.lease_s, arrival.abort_token, arrival.errors_as_text) == (0.0, "", False)
 
 
+def test_a_request_id_that_is_not_utf8_is_shown_all_the_same() -> None:
+    class Bound(Request):
+        def request_id(self) -> str:
+            return b"x\xff".decode()  # as the real binding does
+
+    assert wire.identity(Bound({})).request_id == "x\ufffd"
+
+
 def test_numbers_and_texts_are_different_sequences() -> None:
     assert read({}, correlation_id=5).request.key != read({}, correlation_id="5").request.key
 
@@ -45,7 +53,20 @@ def test_every_request_has_a_seed() -> None:
 
 
 def test_parameters_of_other_people_pass() -> None:
-    read({}, {"x-request-start": "5", "triton_something": True, "session_id": "a", "prompt_mode": "full"})
+    read({}, {"x-request-start": "5", "triton_something": True, "session_id": "a", "prompt_mode": "full", "id": "r1"})
+
+
+@pytest.mark.parametrize(
+    ("text", "param"), [(b'{"max_tokens":5,"stop":"a\xed\xb0\x80"}', "stop"), (b'{"a\xff":1}', "a\\udcff")]
+)
+def test_a_parameter_that_is_not_utf8_is_named(text: bytes, param: str) -> None:
+    class Bound(Request):
+        def parameters(self) -> str:
+            return text.decode()  # as the real binding does
+
+    with pytest.raises(InvalidRequest, match="not UTF-8") as refused:
+        wire.parameters(Bound({}))
+    assert refused.value.param == param
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import stat
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +124,31 @@ def test_a_name_that_nobody_serves_is_not_found(service: FakeService) -> None:
         ask("stats", "other")
     with pytest.raises(NotFound):
         call("lm", {"verb": "stats"}, server_pid=SERVER + 1)
+
+
+def test_an_answer_that_breaks_off_is_no_answer() -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(socket_path("lm", SERVER)))
+        listener.listen()
+
+        def half() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(b'{"result":')
+
+        threading.Thread(target=half, daemon=True).start()
+        with pytest.raises(NotFound, match="ended before"):
+            ask("stats")
+
+
+def test_a_process_without_file_descriptors_finds_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(*_: Any) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(socket, "socket", none_left)
+    with pytest.raises(NotFound, match="Too many open files"):
+        ask("stats")
 
 
 def test_models_of_one_server_are_told_apart_by_name() -> None:
