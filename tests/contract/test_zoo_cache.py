@@ -15,8 +15,6 @@ from tiny_models import greedy, reference_model, tiny_package
 from triton_mblt.emulator import site_path
 from triton_mblt.emulator.stats import read_stats
 
-pytest.importorskip("transformers_mblt")
-
 PROBE = Path(__file__).with_name("zoo_cache_probe.py")
 TEXTS = [[7, 200, 31, 5, 90, 14, 60, 33], [44, 3, 120, 9, 18]]
 COUNT = 6

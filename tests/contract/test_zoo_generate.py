@@ -16,8 +16,6 @@ import numpy as np
 import pytest
 from tiny_models import EOS, FAMILY_NAMES, greedy, reference_model, tiny_package
 
-pytest.importorskip("transformers_mblt")
-
 SITE = Path(__file__).parents[2] / "backend_src" / "triton_mblt" / "emulator" / "site"
 COUNT = 16
 # Longer than one call's 16 tokens, exactly one call, one token more, and a single token.

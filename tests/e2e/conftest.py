@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from tiny_models import demo_reference
 from triton_server import SOURCE, TritonServer, serving
 
@@ -34,10 +35,11 @@ def tokenizer(demo: Path) -> TextTokenizer:
 
 @pytest.fixture(scope="session")
 def reference(demo: Path) -> Any:
+    torch.set_num_threads(2)
     return demo_reference(demo)
 
 
 @pytest.fixture(scope="module")
 def server(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
-    with serving(demo, tmp_path_factory.mktemp("server")) as running:
+    with serving(demo, tmp_path_factory.mktemp("server"), OMP_NUM_THREADS="2") as running:
         yield running

