@@ -38,16 +38,15 @@ class LmModel:
             deployment = read_deployment(args)
             settings = deployment.settings
             self._door = Door(_defaults(settings), SamplingLimits(max_logprobs=settings.max_logprobs))
-            self._control_key = _admin_key(settings)
             self._service = LmService(settings, _logger(settings.log_level))
+            self._control = ControlServer(self._service, deployment.name, _admin_key(settings))
             _load(self._service, settings.worker_start_limit_s)
+            self._control.start()
         except MbltError as error:
             raise wire.load_error(error.info()) from error
         self._lanes = Lanes(_LANES, "mblt-send")
         self._poller = CancellationPoller(settings.cancel_poll_s)
         self._metrics = Metrics(deployment.name)
-        self._control = ControlServer(self._service, deployment.name, self._control_key)
-        self._control.start()
 
     def execute(self, requests: Sequence[Any]) -> None:
         for request in requests:

@@ -17,7 +17,15 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from triton_mblt.core.control_path import socket_path
-from triton_mblt.core.errors import ErrorInfo, InvalidRequest, MbltError, NotFound, PermissionDenied, error_of
+from triton_mblt.core.errors import (
+    ConfigError,
+    ErrorInfo,
+    InvalidRequest,
+    MbltError,
+    NotFound,
+    PermissionDenied,
+    error_of,
+)
 from triton_mblt.core.request import SequenceKey
 
 _LONGEST_LINE = 1024 * 1024
@@ -92,13 +100,20 @@ class ControlServer:
         self._inode = 0
 
     def start(self) -> None:
-        """Bind and serve. A socket left by a dead stub is replaced, and so is one of a stub that is being reloaded."""
+        """Bind and serve. A socket left by a dead stub is replaced, and so is one of a stub that is being reloaded.
+
+        Raises ConfigError where there can be none, as in a temporary folder with a long name (107 bytes are the limit).
+        """
         fresh = self._path.with_name(f"{self._path.name}.{os.getpid()}")
-        fresh.unlink(missing_ok=True)
-        self._listener.bind(str(fresh))
-        self._listener.listen(_BACKLOG)
-        self._inode = fresh.stat().st_ino
-        fresh.replace(self._path)
+        try:
+            fresh.unlink(missing_ok=True)
+            self._listener.bind(str(fresh))
+            self._listener.listen(_BACKLOG)
+            self._inode = fresh.stat().st_ino
+            fresh.replace(self._path)
+        except OSError as error:
+            why = error.strerror or error
+            raise ConfigError(f"cannot make the control socket {self._path}: {why}", param="TMPDIR") from error
         self._thread.start()
 
     def close(self) -> None:

@@ -5,6 +5,7 @@ A stub notices a killed server by itself, but only after seconds, and its worker
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import threading
@@ -21,7 +22,9 @@ class ParentWatch:
         self._parent = -1
 
     def start(self) -> None:
-        """Raises OSError where the kernel (before 5.3) or a sandbox has no pidfds."""
+        """Raises OSError where the kernel (before 5.3), a sandbox, or this build of Python (conda's) has no pidfds."""
+        if not hasattr(os, "pidfd_open"):
+            raise OSError(errno.ENOSYS, "this Python was built without pidfd_open")
         self._parent = os.pidfd_open(os.getppid())
         self._thread.start()
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from triton_mblt.core.control_path import private_folder, socket_path
-from triton_mblt.core.errors import InvalidRequest, NotFound, PermissionDenied
+from triton_mblt.core.errors import ConfigError, InvalidRequest, NotFound, PermissionDenied
 from triton_mblt.core.request import SequenceKey
 from triton_mblt.worker.control import ControlServer, call
 
@@ -160,6 +160,17 @@ def test_models_of_one_server_are_told_apart_by_name() -> None:
     for server in servers:
         server.close()
     assert list(private_folder().iterdir()) == []
+
+
+def test_a_temporary_folder_with_a_long_name_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folder = tmp_path / ("x" * 100)
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    server = ControlServer(FakeService(), "lm", "", server_pid=SERVER)
+    with pytest.raises(ConfigError, match="too long") as caught:
+        server.start()
+    assert caught.value.param == "TMPDIR"
+    server.close()
 
 
 def test_a_stale_socket_is_replaced() -> None:

@@ -25,6 +25,12 @@ def test_outputs_come_in_order_and_end_once() -> None:
             assert asker.finals == 1
 
 
+def test_a_python_without_pidfds_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "pidfd_open")
+    with running() as service:
+        assert ask(service, [10]).code is None
+
+
 def test_a_prompt_of_a_megabyte_passes() -> None:
     with running() as service:
         tokens = [7] * 300_000
