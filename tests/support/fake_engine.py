@@ -29,7 +29,8 @@ STEP_S = 0.001
 # First token of a prompt.
 HANG, RAISE, ALLOCATE, HANG_WITH_GIL = 1, 2, 3, 4
 
-# Settings.model. Also "count:<file>": an NpuFault at the first load, when the file is not there; then it loads.
+# Settings.model. Also "count:<file>": an NpuFault at the first load, when the file is not there; then it loads; and
+# "file:<file>": a ConfigError when the file is not there.
 MISSING, FAULTY, BUGGY, SLOW, NEVER = "missing", "faulty", "buggy", "slow", "never"
 
 
@@ -61,6 +62,8 @@ class FakeEngine:
             time.sleep(0.3)
         if settings.model == NEVER:
             time.sleep(3600)
+        if settings.model.startswith("file:") and not Path(settings.model.removeprefix("file:")).exists():
+            raise ConfigError("the package was removed", param="model")
         if settings.model.startswith("count:"):
             mark = Path(settings.model.removeprefix("count:"))
             if not mark.exists():

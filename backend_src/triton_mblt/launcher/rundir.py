@@ -68,7 +68,7 @@ def find() -> list[RunDir]:
     found = []
     for path in sorted(Path(tempfile.gettempdir()).glob(_PREFIX + "*")):
         try:
-            mine = path.stat().st_uid == os.getuid()
+            mine = not path.is_symlink() and path.stat().st_uid == os.getuid()  # anyone can make a link to our folder
             run = RunDir(path, (path / "route.key").read_text().strip(), (path / "admin.key").read_text().strip())
         except OSError:  # another user's, or just being made or removed
             continue

@@ -262,7 +262,9 @@ class LmService:
             lost = [record for record in mine if record.taken or record.aborted]
             for record in mine:
                 if record not in lost:
-                    record.worker = None  # it went to a process already dead: the next one may begin it
+                    record.worker = None  # it went to a process already dead: another one may begin it
+                    if self._ready:
+                        self._send_to_worker(record)
             if not self._ready and loss.cause is not None:
                 lost += [record for record in self._open.values() if record.worker is None]
             for record in lost:

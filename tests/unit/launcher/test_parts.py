@@ -88,6 +88,13 @@ def test_keys_are_for_the_owner_only_and_differ(temp: Path) -> None:
     assert rundir.find() == [run]
 
 
+def test_a_link_to_a_run_folder_is_not_one(temp: Path) -> None:
+    run = rundir.create()
+    (temp / "triton-mblt-*-x").symlink_to(run.path)  # a sweep of it would take the shared memory of living servers
+    assert rundir.find() == [run]
+    assert rundir.sweep() == 0
+
+
 def test_the_sweep_takes_what_dead_launchers_left_and_nothing_else(temp: Path) -> None:
     ended = subprocess.Popen([sys.executable, "-c", "pass"])
     ended.wait()

@@ -49,6 +49,23 @@ def test_ten_kills_with_eight_open_requests_each() -> None:
         assert sum(thread.name == "mblt-sender" for thread in threading.enumerate()) == 1
 
 
+def test_a_request_that_a_dead_worker_never_read_goes_to_another(tmp_path: Path) -> None:
+    """Also when the dead one cannot be started again."""
+    package = tmp_path / "package"
+    package.touch()
+    with running(fake_settings(model=f"file:{package}"), workers=2) as service:
+        _eventually(lambda: all(worker["state"] == "ready" for worker in service.stats()["workers"]))
+        pids = [worker["pid"] for worker in service.stats()["workers"]]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)  # neither reads what comes now
+        askers = [ask(service, [10 + i], key=i) for i in range(2)]  # one for each
+        package.unlink()
+        os.kill(pids[0], signal.SIGKILL)
+        _eventually(lambda: service.stats(timeout_s=0.0)["workers"][0]["state"] == "failed")
+        os.kill(pids[1], signal.SIGCONT)
+        assert [asker.code for asker in askers] == [None, None]
+
+
 def test_a_killed_worker_that_loads_is_started_again() -> None:
     with running(fake_settings(model="slow"), wait=False) as service:
         pid = _eventually(lambda: service.stats()["workers"][0]["pid"])
