@@ -22,6 +22,7 @@ from triton_mblt.launcher.backend_dir import find_embedded_server, shared_libpyt
 Verdict = Literal["ok", "note", "missing"]
 # 1 MiB for each of five stubs, and what a burst of requests adds.
 _SHM_LEAST_MB = 64
+_SERVER_GLIBC = (2, 35)  # of the nvidia-pytriton wheel
 _PERF_ANALYZER_GLIBC = (2, 38)
 _PYTHONS = ((3, 10), (3, 11), (3, 12))
 # Import name -> name for pip.
@@ -125,11 +126,19 @@ def port(name: str, address: str, number: int) -> Finding:
     return Finding(name, "ok", f"port {number} on {address} is free")
 
 
-def glibc() -> Finding:
-    name, text = platform.libc_ver()
+def glibc(libc: tuple[str, str] | None = None) -> Finding:
+    """`libc` is what platform.libc_ver() says, the default."""
+    name, text = platform.libc_ver() if libc is None else libc
     version = tuple(int(part) for part in text.split(".") if part.isdigit())
     if name != "glibc" or not version:
         return Finding("glibc", "missing", "no glibc was recognised; tritonserver needs it", "use a glibc distribution")
+    if version < _SERVER_GLIBC:
+        return Finding(
+            "glibc",
+            "missing",
+            f"glibc {text} is older than the 2.35 that the embedded tritonserver needs",
+            "use a newer distribution (Debian 12, Ubuntu 22.04), a container, or a Triton of your own",
+        )
     if version < _PERF_ANALYZER_GLIBC:
         return Finding(
             "glibc",

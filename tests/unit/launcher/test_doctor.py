@@ -52,6 +52,21 @@ def test_a_port_whose_connections_linger_is_free() -> None:
     assert not checks.busy_port("127.0.0.1", port)
 
 
+@pytest.mark.parametrize(
+    ("libc", "verdict", "word"),
+    [
+        (("", ""), "missing", "no glibc"),
+        (("glibc", "2.31"), "missing", "2.35"),
+        (("glibc", "2.36"), "note", "perf_analyzer"),
+        (("glibc", "2.39"), "ok", "2.39"),
+    ],
+)
+def test_a_wrong_glibc_is_told(libc: tuple[str, str], verdict: str, word: str) -> None:
+    finding = checks.glibc(libc)
+    assert finding.verdict == verdict
+    assert word in finding.text
+
+
 def test_numpy_2_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.metadata, "version", lambda _name: "2.4.1")
     finding = checks.numpy_version()
