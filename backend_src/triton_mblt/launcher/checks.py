@@ -6,6 +6,7 @@ Knows nothing of a running server. `doctor.py` chooses and prints; `server.py` u
 from __future__ import annotations
 
 import ctypes.util
+import errno
 import importlib.metadata
 import importlib.util
 import platform
@@ -20,6 +21,7 @@ from triton_mblt.core.errors import ConfigError
 from triton_mblt.launcher.backend_dir import find_embedded_server, shared_libpython
 
 Verdict = Literal["ok", "note", "missing"]
+TAKEN = "is taken"
 # 1 MiB for each of five stubs, and what a burst of requests adds.
 _SHM_LEAST_MB = 64
 _SERVER_GLIBC = (2, 35)  # of the nvidia-pytriton wheel
@@ -121,8 +123,10 @@ def shared_memory(folder: Path = Path("/dev/shm")) -> Finding:
 
 
 def port(name: str, address: str, number: int) -> Finding:
-    if busy_port(address, number):
-        return Finding(name, "missing", f"port {number} on {address} is taken", f"stop what uses it, or set {name}=...")
+    trouble = port_trouble(address, number)
+    if trouble is not None:
+        advice = f"stop what uses it, or set {name}=..." if trouble == TAKEN else "choose another address or port"
+        return Finding(name, "missing", f"port {number} on {address} {trouble}", advice)
     return Finding(name, "ok", f"port {number} on {address} is free")
 
 
@@ -149,16 +153,16 @@ def glibc(libc: tuple[str, str] | None = None) -> Finding:
     return Finding("glibc", "ok", f"glibc {text}")
 
 
-def busy_port(address: str, number: int) -> bool:
-    """Whether a listener could not be opened there now."""
+def port_trouble(address: str, number: int) -> str | None:
+    """Why a listener could not be opened there now (TAKEN or the system's reason), None when it could."""
     with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((address, number))
             probe.listen(1)
-        except OSError:
-            return True
-    return False
+        except OSError as error:
+            return TAKEN if error.errno == errno.EADDRINUSE else f"cannot be opened ({error.strerror or error})"
+    return None
 
 
 def _installed(package: str) -> str | None:

@@ -21,7 +21,7 @@ from triton_mblt.core.settings import process_environment
 from triton_mblt.launcher import rundir
 from triton_mblt.launcher.backend_dir import assemble, find_embedded_server
 from triton_mblt.launcher.banner import banner
-from triton_mblt.launcher.checks import busy_port
+from triton_mblt.launcher.checks import port_trouble
 from triton_mblt.launcher.command import RUN_DIR_VARIABLE, command_line, environment
 from triton_mblt.launcher.control_client import ControlClient, LmProbe
 from triton_mblt.launcher.logs import ServerLog
@@ -54,10 +54,11 @@ class StopRequest:
 def serve(settings: ServerSettings) -> int:
     """Run the server until asked to stop. Returns the exit code. Errors: ConfigError before anything is started."""
     for name, port in settings.ports().items():
-        if busy_port(settings.address, port):
+        trouble = port_trouble(settings.address, port)
+        if trouble is not None:
             option = name.replace("_", "-")
             raise ConfigError(
-                f"port {port} on {settings.address} is taken: choose another with --{option} ({name.upper()}=... for "
+                f"port {port} on {settings.address} {trouble}: choose another with --{option} ({name.upper()}=... for "
                 "make)",
                 param=name,
             )

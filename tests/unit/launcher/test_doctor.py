@@ -41,6 +41,13 @@ def test_a_taken_port_is_named(taken_port: int) -> None:
     assert checks.port("HTTP_PORT", "127.0.0.1", free_port()).verdict == "ok"
 
 
+def test_an_address_of_another_machine_is_not_called_taken() -> None:
+    finding = checks.port("HTTP_PORT", "192.0.2.1", free_port())
+    assert finding.verdict == "missing"
+    assert "taken" not in finding.text
+    assert "cannot be opened" in finding.text
+
+
 def test_a_port_whose_connections_linger_is_free() -> None:
     """A port is free right after its server closed, though connections to it are in TIME_WAIT."""
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -49,7 +56,7 @@ def test_a_port_whose_connections_linger_is_free() -> None:
         accepted, _ = server.accept()
         accepted.close()  # the server's side closes first, so its side lingers
         client.close()
-    assert not checks.busy_port("127.0.0.1", port)
+    assert checks.port_trouble("127.0.0.1", port) is None
 
 
 @pytest.mark.parametrize(
