@@ -35,7 +35,8 @@ def _serve(arguments: argparse.Namespace) -> int:
     from triton_mblt.launcher.repo import resolve_model, shipped_repository
     from triton_mblt.launcher.server import serve
 
-    model = resolve_model(arguments.model) if arguments.model else ""
+    named = arguments.model or process_environment().get("MBLT_MODEL", "")
+    model = resolve_model(named) if named else ""
     needs_demo = not model and not arguments.repository
     if needs_demo and arguments.npu == "device":
         raise ConfigError("a device needs a model: --model FOLDER or mobilint/NAME (MODEL=... for make)", param="model")
@@ -152,7 +153,7 @@ def _parser() -> argparse.ArgumentParser:
     serve = commands.add_parser("serve", help="start tritonserver and stay in the foreground")
     _add_place(serve, npu_required=True)
     serve.add_argument(
-        "--model", default="", help="package folder or mobilint/... id (emulated default: the demo model)"
+        "--model", default="", help="package folder or mobilint/... id (default: MBLT_MODEL; emulated: the demo)"
     )
     serve.add_argument("--repository", default="", help="a repository of your own (triton-mblt repo create)")
     serve.add_argument("--start-limit-s", type=float, default=900.0, help="give up when not ready by then")

@@ -52,6 +52,16 @@ def test_a_model_that_is_no_folder_is_named(capsys: pytest.CaptureFixture[str]) 
     assert "/no/such/folder" in error_of(capsys, "serve", "--npu", "emulated", "--model", "/no/such/folder")
 
 
+def test_the_environments_model_counts_for_serve(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It reaches the models whatever the launcher says, so the launcher must know it (and show it)."""
+    monkeypatch.setenv("MBLT_MODEL", "/no/such/folder")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        arguments = ["--repository", str(tmp_path), "--http-port", str(server.getsockname()[1])]
+        assert "/no/such/folder" in error_of(capsys, "serve", "--npu", "emulated", *arguments)
+
+
 def test_a_taken_port_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = str(server.getsockname()[1])
