@@ -87,11 +87,9 @@ class _Mailbox:
     def drain(self, wait: bool) -> list[ToWorker]:
         """All messages that have come; with `wait`, at least one."""
         messages = [self.inbox.get()] if wait else []
-        try:
-            while True:
-                messages.append(self.inbox.get_nowait())
-        except queue.Empty:
-            return messages
+        while not self.inbox.empty():  # the only reader, so what is there stays there
+            messages.append(self.inbox.get())
+        return messages
 
     def _read(self) -> None:
         code = 1
