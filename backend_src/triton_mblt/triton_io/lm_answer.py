@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from triton_mblt.core.errors import format_error
+from triton_mblt.core.errors import ErrorInfo, format_error
 from triton_mblt.core.events import Output, TokenLogprob
 from triton_mblt.triton_io import wire
 from triton_mblt.triton_io.lm_request import Arrival
@@ -30,13 +30,21 @@ class Answer:
         self._with_logprobs = arrival.request.sampling.logprobs is not None
         self._errors_as_text = arrival.errors_as_text
 
-    def send(self, output: Output) -> None:
-        if output.error is not None and self._errors_as_text:
-            text = wire.text_tensor("text_output", format_error(output.error))
-            self._responder.send([text, wire.text_tensor("finish_reason", ERROR)], final=True)
+    @property
+    def request_id(self) -> str:
+        return self._responder.request_id
+
+    def fail(self, info: ErrorInfo) -> None:
+        """The final response, an error, in the way that the caller can take."""
+        if not self._errors_as_text:
+            self._responder.fail(info)
             return
+        text = wire.text_tensor("text_output", format_error(info))
+        self._responder.send([text, wire.text_tensor("finish_reason", ERROR)], final=True)
+
+    def send(self, output: Output) -> None:
         if output.error is not None:
-            self._responder.fail(output.error)
+            self.fail(output.error)
             return
         text, self._echo = self._echo + output.text, ""
         self._responder.send([wire.text_tensor("text_output", text), *self._more(output)], final=output.final)

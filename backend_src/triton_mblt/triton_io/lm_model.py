@@ -70,7 +70,7 @@ class LmModel:
 
         def deliver(output: Output) -> None:
             self._metrics.saw(output)
-            self._lanes.put(lane, responder, partial(answer.send, output))
+            self._lanes.put(lane, answer, partial(answer.send, output))
 
         self._service.submit(turn, deliver, abort_token=arrival.abort_token, lease_s=arrival.lease_s)
         self._metrics.opened()

@@ -11,7 +11,7 @@ import threading
 import traceback
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, Protocol
 
 from triton_mblt.core.errors import ErrorInfo, MbltError
 from triton_mblt.triton_io import wire
@@ -61,11 +61,19 @@ class Responder:
                 wire.send(self._sender, answer, final=True)
 
 
+class Endable(Protocol):
+    """A request that can be ended with an error: a Responder, or who knows better how its caller takes errors."""
+
+    @property
+    def request_id(self) -> str: ...
+    def fail(self, info: ErrorInfo) -> None: ...
+
+
 class Lanes:
     """Sender threads. `put` never blocks; what is put for one key runs in order."""
 
     def __init__(self, count: int, name: str) -> None:
-        self._queues: list[SimpleQueue[tuple[Responder, Callable[[], None]] | None]] = [
+        self._queues: list[SimpleQueue[tuple[Endable, Callable[[], None]] | None]] = [
             SimpleQueue() for _ in range(count)
         ]
         self._threads = [
@@ -75,9 +83,9 @@ class Lanes:
         for thread in self._threads:
             thread.start()
 
-    def put(self, key: int, responder: Responder, task: Callable[[], None]) -> None:
-        """Run `task`, which sends on `responder`, on the lane of `key`. What it raises ends the request."""
-        self._queues[key % len(self._queues)].put((responder, task))
+    def put(self, key: int, request: Endable, task: Callable[[], None]) -> None:
+        """Run `task`, which sends for `request`, on the lane of `key`. What it raises ends the request."""
+        self._queues[key % len(self._queues)].put((request, task))
 
     def close(self) -> None:
         """Send what was put, then end the threads."""
@@ -87,24 +95,24 @@ class Lanes:
             thread.join()
 
 
-def _run_lane(queue: SimpleQueue[tuple[Responder, Callable[[], None]] | None]) -> None:
+def _run_lane(queue: SimpleQueue[tuple[Endable, Callable[[], None]] | None]) -> None:
     while (item := queue.get()) is not None:
         guarded(*item)
 
 
-def guarded(responder: Responder, task: Callable[[], None]) -> None:
+def guarded(request: Endable, task: Callable[[], None]) -> None:
     """Run `task`. Whatever it raises becomes the request's final response: no request is left without an end."""
     try:
         task()
     except MbltError as error:
-        _end_with(responder, error.info(responder.request_id))
+        _end_with(request, error.info(request.request_id))
     except Exception:  # noqa: BLE001 -- a bug here must cost this request only, and must be seen in the log
-        wire.log("error", f"request {responder.request_id!r} failed inside the server:\n{traceback.format_exc()}")
-        _end_with(responder, ErrorInfo("INTERNAL", "the server failed on this request", "", responder.request_id))
+        wire.log("error", f"request {request.request_id!r} failed inside the server:\n{traceback.format_exc()}")
+        _end_with(request, ErrorInfo("INTERNAL", "the server failed on this request", "", request.request_id))
 
 
-def _end_with(responder: Responder, info: ErrorInfo) -> None:
+def _end_with(request: Endable, info: ErrorInfo) -> None:
     try:
-        responder.fail(info)
+        request.fail(info)
     except Exception:  # noqa: BLE001 -- nothing can be sent any more: only the log is left
-        wire.log("error", f"request {responder.request_id!r} could not be ended:\n{traceback.format_exc()}")
+        wire.log("error", f"request {request.request_id!r} could not be ended:\n{traceback.format_exc()}")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from triton_mblt.core.sampling_params import SamplingDefaults, SamplingLimits
 from triton_mblt.triton_io import wire
 from triton_mblt.triton_io.lm_answer import Answer
 from triton_mblt.triton_io.lm_request import Door
-from triton_mblt.triton_io.sender import Responder
+from triton_mblt.triton_io.sender import Lanes, Responder
 
 ALL = {
     f"return_{name}": True
@@ -79,3 +80,21 @@ def test_an_error_ends_the_answer(as_text: bool) -> None:
     assert info is not None
     assert (info.code, info.message, info.request_id) == ("INTERNAL", "the device is gone", "r1")
     assert last.get("finish_reason") == (b"error" if as_text else None)
+
+
+def test_a_bug_in_the_middle_of_a_running_answer_reaches_the_front_as_text() -> None:
+    """An error response after others would leave the front waiting for ever."""
+    inputs = {"input_ids": [1], "stream": True, "return_token_ids": True}
+    request = Request(inputs, parameters={"errors_as_text": True})
+    arrival = Door(SamplingDefaults(), SamplingLimits()).read(request, wire.identity(request), 1)
+    answer, lanes = Answer(Responder(request, "r1"), arrival), Lanes(1, "lane")
+    for output in (Output(1, "a", (5,)), Output(1, "b", (2**70,))):  # no INT32 takes the second
+        lanes.put(1, answer, partial(answer.send, output))
+    lanes.close()
+    (_, (last, _)) = request.sender.sent
+    assert last is not None
+    assert not last.has_error()
+    assert named(last)["finish_reason"] == b"error"
+    info = parse_error(named(last)["text_output"].decode())
+    assert info is not None
+    assert (info.code, info.request_id, request.sender.finals) == ("INTERNAL", "r1", 1)
