@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from triton_calls import http_events
-from triton_server import TritonServer
+from triton_server import TritonServer, plain_triton
 
 pytestmark = pytest.mark.e2e
 
@@ -16,7 +16,8 @@ QUESTION = "What is the capital of France?"
 ROOT = Path(__file__).parents[2]
 
 
-def test_generate_stream(server: TritonServer) -> None:
+def ask_over_http(server: TritonServer) -> tuple[int, str]:
+    """Status and joined text; the answer must have come in more than one event."""
     body = {
         "messages": f'[{{"role": "user", "content": "{QUESTION}"}}]',
         "stream": True,
@@ -25,9 +26,14 @@ def test_generate_stream(server: TritonServer) -> None:
     }
     status, answer = server.post("/v2/models/mblt/generate_stream", body)
     events = [event["text_output"] for event in http_events(iter(answer.splitlines()))]
-    assert status == 200
     assert len(events) > 1
-    assert "Paris" in "".join(events)
+    return status, "".join(events)
+
+
+def test_generate_stream(server: TritonServer) -> None:
+    status, text = ask_over_http(server)
+    assert status == 200
+    assert "Paris" in text
 
 
 def test_chat_client(server: TritonServer) -> None:
@@ -35,3 +41,12 @@ def test_chat_client(server: TritonServer) -> None:
     done = subprocess.run([*command, "--message", QUESTION], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert "Paris" in done.stdout
+
+
+def test_a_tritonserver_started_by_hand(demo: Path, tmp_path: Path) -> None:
+    """As the README says for a user's own server: the binary, this checkout's repository, MBLT_MODEL and MBLT_NPU."""
+    repository = ROOT / "model_repository"
+    with plain_triton(repository, tmp_path, MBLT_MODEL=str(demo), MBLT_NPU="emulated") as own:
+        status, text = ask_over_http(own)
+    assert status == 200
+    assert "Paris" in text

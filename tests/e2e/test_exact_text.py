@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ COUNT = 20
 SUBJECTS = ["a river", "the moon", "old bread", "Prague", "chess", "a lighthouse", "rain", "the number seven"]
 FORMS = ["Write one sentence about {}.", "What is {}? Answer shortly.", "List three words that go with {}."]
 CHUNK = 128
+
+IdsOf = Callable[[Reply], list[int]]
 
 
 @pytest.fixture(scope="module")
@@ -54,10 +56,18 @@ def ask(stream: Stream, prompt: list[int], number: int) -> Reply:
     return stream.send("lm", ids=prompt, sampling=sampling, sequence=number + 1, stream=True, return_token_ids=True)
 
 
-def ids_of(reply: Reply) -> list[int]:
-    reply.wait(120)
-    assert reply.error == ""
-    return [token for response in reply.responses for token in response["token_ids"]]
+@pytest.fixture
+def ids_of(tokenizer: TextTokenizer) -> IdsOf:
+    """Token ids of an answer, whose streamed text must be their one-shot decode."""
+
+    def read(reply: Reply) -> list[int]:
+        reply.wait(120)
+        assert reply.error == ""
+        ids = [token for response in reply.responses for token in response["token_ids"]]
+        assert reply.text == tokenizer.decode(ids)
+        return ids
+
+    return read
 
 
 @pytest.mark.parametrize("chunk", [16, 31])
@@ -76,18 +86,18 @@ def test_smaller_chunks(
         answer.check(tokens, f"prompt {number}, chunk {chunk}")
 
 
-def test_one_by_one(stream: Stream, prompts: list[list[int]], answers: list[Greedy]) -> None:
+def test_one_by_one(stream: Stream, prompts: list[list[int]], answers: list[Greedy], ids_of: IdsOf) -> None:
     for number, (prompt, answer) in enumerate(zip(prompts, answers, strict=True)):
         answer.check(ids_of(ask(stream, prompt, number)), f"prompt {number}")
 
 
-def test_all_at_once(stream: Stream, prompts: list[list[int]], answers: list[Greedy]) -> None:
+def test_all_at_once(stream: Stream, prompts: list[list[int]], answers: list[Greedy], ids_of: IdsOf) -> None:
     replies = [ask(stream, prompt, 100 + number) for number, prompt in enumerate(prompts)]
     for number, (reply, answer) in enumerate(zip(replies, answers, strict=True)):
         answer.check(ids_of(reply), f"prompt {number}")
 
 
-def test_in_random_arrival(stream: Stream, prompts: list[list[int]], answers: list[Greedy]) -> None:
+def test_in_random_arrival(stream: Stream, prompts: list[list[int]], answers: list[Greedy], ids_of: IdsOf) -> None:
     rng = random.Random(11)
     order = rng.sample(range(len(prompts)), len(prompts))
     replies = {}
@@ -96,11 +106,3 @@ def test_in_random_arrival(stream: Stream, prompts: list[list[int]], answers: li
         time.sleep(rng.random() * 0.4)
     for number, reply in replies.items():
         answers[number].check(ids_of(reply), f"prompt {number}")
-
-
-def test_text_equals_the_one_shot_decode(
-    stream: Stream, tokenizer: TextTokenizer, prompts: list[list[int]], answers: list[Greedy]
-) -> None:
-    reply = ask(stream, prompts[5], 300).wait()
-    assert reply.text == tokenizer.decode(ids_of(reply))
-    assert len(reply.responses) > 1

@@ -17,7 +17,7 @@ from triton_mblt.core.errors import parse_error
 
 pytestmark = pytest.mark.e2e
 
-PAIRS = 250  # by each of the two clients
+PAIRS = 500  # by each of the two clients
 IN_FLIGHT = 16
 HUGE = "the rain of the south " * 9_500  # 200 KB, far longer than the cache
 LONG = "the rain " * 40
