@@ -21,11 +21,13 @@ def test_turns_go_on_from_the_slot(stream: Stream, control: Control) -> None:
         before = control.stats()["workers"][0]["engine"]["device_tokens"]
         reply = stream.ask(
             "lm", ids=text, sequence="a conversation", start=turn == 0, end=turn == TURNS - 1, return_token_ids=True,
+            return_num_cached_tokens=True,
             sampling={"temperature": 0, "max_tokens": COUNT, "ignore_eos": True}, exclude_input_in_output=True,
         )  # fmt: skip
         assert reply.error == ""
         answer = [token for one in reply.responses for token in one["token_ids"]]
         assert answer == greedy(model, text, COUNT, stop_at_eos=False)
+        assert reply.responses[0]["num_cached_tokens"] == (len(text) - 4 if turn else 0)
         spent.append(control.stats()["workers"][0]["engine"]["device_tokens"] - before)
         text = [*text, *answer, 9, 8 + turn, 11]
     assert spent[1:] == [1 + 3 + COUNT - 1] * (TURNS - 1)

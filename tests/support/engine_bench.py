@@ -34,7 +34,14 @@ class Bench:
         self._handles = iter(range(1, 1_000_000))
 
     def submit(
-        self, prompt: list[int], *, key: object = None, start: bool = True, stream: bool = True, **sampling: Any
+        self,
+        prompt: list[int],
+        *,
+        key: object = None,
+        start: bool = True,
+        stream: bool = True,
+        salt: str = "",
+        **sampling: Any,
     ) -> int:
         handle = next(self._handles)
         sampling.setdefault("temperature", 0.0)
@@ -48,6 +55,7 @@ class Bench:
             prompt=np.array(prompt, dtype="<i4").tobytes(),
             sampling=SamplingParams(seed=handle, **sampling),
             outputs=OutputOptions(stream=stream, cumulative_logprob=True),
+            cache_salt=salt,
         )
         self.said[handle] = []
         self.engine.submit(request)

@@ -36,15 +36,16 @@ class OutputOptions(msgspec.Struct, frozen=True):
     num_input_tokens: bool = False
     num_output_tokens: bool = False
     token_ids: bool = False
+    num_cached_tokens: bool = False
 
 
 class GenerateRequest(msgspec.Struct, frozen=True):
     """One turn of one sequence.
 
     `handle` names the request between stub and worker and is unique for the stub's life. `prompt` is the full
-    conversation's
-    token ids as little-endian int32 bytes. `seed` inside `sampling` is always set by the door (a random one when the
-    caller gave none), so the worker draws no entropy of its own.
+    conversation's token ids as little-endian int32 bytes. `seed` inside `sampling` is always set by the door (a random
+    one when the caller gave none), so the worker draws no entropy of its own. KV is shared only between requests of
+    equal `cache_salt`.
     """
 
     handle: int
@@ -55,6 +56,7 @@ class GenerateRequest(msgspec.Struct, frozen=True):
     prompt: bytes
     sampling: SamplingParams
     outputs: OutputOptions
+    cache_salt: str = ""
 
     def prompt_ids(self) -> npt.NDArray[np.int32]:
         return np.frombuffer(self.prompt, dtype="<i4")

@@ -79,7 +79,8 @@ class Scheduler:
         while self._waiting:
             turn = self._waiting[0]
             # A prompt that is to be scored needs the logits of all its tokens, so it is computed from the start.
-            match = self._slots.acquire(turn.handle, turn.tokens[: turn.known], reuse=turn.scores is None)
+            prompt, salt = turn.tokens[: turn.known], turn.request.cache_salt
+            match = self._slots.acquire(turn.handle, prompt, salt, reuse=turn.scores is None)
             if match is None:
                 return
             self._waiting.pop(0)

@@ -20,16 +20,19 @@ MatchKind = Literal["in_place", "rewind", "cold"]
 @dataclass
 class Slot:
     """One cache_id. `owner` is the handle of the turn that holds it, None when idle; `tokens[:held]` are the tokens
-    whose KV is valid; `used_at` is the table's clock when it was last handed out."""
+    whose KV is valid, of requests with this `salt`; `used_at` is the table's clock when it was last handed out."""
 
     cache_id: int
     tokens: Tokens = field(repr=False)
     owner: int | None = None
     held: int = 0
     used_at: int = 0
+    salt: str = ""
 
-    def common_prefix(self, prompt: Tokens) -> int:
-        """How many of the first tokens of `prompt` the slot holds."""
+    def common_prefix(self, prompt: Tokens, salt: str) -> int:
+        """How many of the first tokens of `prompt` the slot holds for requests with this salt."""
+        if self.salt != salt:
+            return 0
         size = min(self.held, len(prompt))
         different = np.flatnonzero(self.tokens[:size] != prompt[:size])
         return int(different[0]) if len(different) else size
@@ -62,7 +65,7 @@ class SlotTable:
     def free(self) -> int:
         return sum(slot.owner is None for slot in self._slots)
 
-    def acquire(self, handle: int, prompt: Tokens, reuse: bool) -> PrefixMatch | None:
+    def acquire(self, handle: int, prompt: Tokens, salt: str, reuse: bool) -> PrefixMatch | None:
         """The best idle slot for the turn `handle`, or None when all are owned.
 
         At least the last token of `prompt` is left to compute: its logits give the next one. Without `reuse` nothing is
@@ -72,10 +75,12 @@ class SlotTable:
         if not idle:
             return None
         self._clock += 1
-        found = [(slot, slot.common_prefix(prompt[:-1]) if reuse else 0) for slot in idle]
+        found = [(slot, slot.common_prefix(prompt[:-1], salt) if reuse else 0) for slot in idle]
         slot, tokens = max(found, key=lambda one: self._gain(*one))
         kind: MatchKind = "cold" if tokens == 0 else "in_place" if tokens == slot.held else "rewind"
         slot.owner, slot.used_at = handle, self._clock
+        if slot.salt != salt:  # before anything is computed: the turn may be aborted first
+            slot.salt, slot.held = salt, 0
         self.matches[kind] += 1
         self.tokens_saved += tokens
         return PrefixMatch(kind, slot, tokens)

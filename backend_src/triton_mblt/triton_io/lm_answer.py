@@ -66,6 +66,8 @@ class Answer:
             more.append(wire.count_tensor("num_output_tokens", len(output.token_ids)))
         if wanted.token_ids:
             more.append(wire.ids_tensor("token_ids", output.token_ids))
+        if wanted.num_cached_tokens:
+            more.append(wire.count_tensor("num_cached_tokens", output.num_cached_tokens))
         if output.prompt_logprobs is not None:
             more.append(wire.text_tensor("prompt_logprobs", _positions_json(output.prompt_logprobs)))
         return more

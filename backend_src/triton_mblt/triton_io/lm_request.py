@@ -27,8 +27,8 @@ from triton_mblt.triton_io.options import PACKED, Options, read_options, unpack
 
 ERRORS_AS_TEXT = "errors_as_text"
 # "id": the generate endpoint gives the request's id as a parameter too.
-_OWN_PARAMETERS = frozenset({"abort_token", "lease_s", "session_id", "prompt_mode", ERRORS_AS_TEXT, "id"})
-_LONGEST_TOKEN = 256
+_OWN_PARAMETERS = frozenset({"abort_token", "cache_salt", "lease_s", "session_id", "prompt_mode", ERRORS_AS_TEXT, "id"})
+_LONGEST_TEXT = 256
 _DAY_S = 24 * 3600.0
 
 
@@ -74,9 +74,10 @@ class Door:
                 prompt=prompt,
                 sampling=_seeded(sampling),
                 outputs=options.outputs(exclude_input=echo == ""),
+                cache_salt=_short_text(given, "cache_salt"),
             ),
             echo=echo,
-            abort_token=_token(given),
+            abort_token=_short_text(given, "abort_token"),
             lease_s=to_float("lease_s", given.get("lease_s", 0), 0.0, _DAY_S),
             errors_as_text=to_bool(ERRORS_AS_TEXT, given.get(ERRORS_AS_TEXT, False)),
         )
@@ -103,11 +104,11 @@ def _check_names(given: Mapping[str, Scalar]) -> None:
             raise InvalidRequest(f"there is no parameter {shown!r}", param=shown)
 
 
-def _token(given: Mapping[str, Scalar]) -> str:
-    token = given.get("abort_token", "")
-    if not isinstance(token, str) or len(token) > _LONGEST_TOKEN:
-        raise InvalidRequest(f"abort_token must be a string of up to {_LONGEST_TOKEN} characters", param="abort_token")
-    return token
+def _short_text(given: Mapping[str, Scalar], name: str) -> str:
+    text = given.get(name, "")
+    if not isinstance(text, str) or len(text) > _LONGEST_TEXT:
+        raise InvalidRequest(f"{name} must be a string of up to {_LONGEST_TEXT} characters", param=name)
+    return text
 
 
 def _seeded(sampling: SamplingParams) -> SamplingParams:

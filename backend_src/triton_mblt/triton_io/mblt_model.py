@@ -36,6 +36,7 @@ _OUTPUTS = (
     "num_input_tokens",
     "num_output_tokens",
     "token_ids",
+    "num_cached_tokens",
     "prompt_logprobs",
 )
 _YES, _NO = np.array([True]), np.array([False])

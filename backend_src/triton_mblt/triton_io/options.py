@@ -31,6 +31,7 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
     return_num_input_tokens: bool = False
     return_num_output_tokens: bool = False
     return_token_ids: bool = False
+    return_num_cached_tokens: bool = False
     error: ErrorInfo | None = None
 
     def echoes(self, by_default: bool) -> bool:
@@ -57,6 +58,7 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
             num_input_tokens=self.return_num_input_tokens,
             num_output_tokens=self.return_num_output_tokens,
             token_ids=self.return_token_ids,
+            num_cached_tokens=self.return_num_cached_tokens,
         )
 
 
@@ -79,6 +81,7 @@ def read_options(request: Any) -> Options:
         return_num_input_tokens=asked("return_num_input_tokens"),
         return_num_output_tokens=asked("return_num_output_tokens"),
         return_token_ids=asked("return_token_ids"),
+        return_num_cached_tokens=asked("return_num_cached_tokens"),
     )
 
 

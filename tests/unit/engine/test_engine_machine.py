@@ -38,12 +38,13 @@ class EngineMachine(RuleBasedStateMachine):
         keep=st.integers(0, MAX_CACHE),
         count=st.integers(1, 12),
         stream=st.booleans(),
+        salt=st.sampled_from(["", "a"]),
     )
-    def ask(self, key: Any, start: bool, more: list[int], keep: int, count: int, stream: bool) -> None:
+    def ask(self, key: Any, start: bool, more: list[int], keep: int, count: int, stream: bool, salt: str) -> None:
         """A new conversation, the next turn, or one with an edited middle (`keep` tokens of what was said)."""
         before = [] if start else self.texts.get(key, [])[:keep]
         prompt = [*before, *more][: MAX_CACHE - 12]
-        handle = self.bench.submit(prompt, key=key, start=start, stream=stream, max_tokens=count)
+        handle = self.bench.submit(prompt, key=key, start=start, stream=stream, salt=salt, max_tokens=count)
         self.asked[handle] = (prompt, count)
         self.texts[key] = [*prompt, *solo(prompt, count, VOCAB)]
 

@@ -108,3 +108,25 @@ def test_scored_prompts_are_computed_from_the_start(tokenizer: TextTokenizer) ->
     ask(b, text, 2)
     work, _ = ask(b, text, 2, prompt_logprobs=1)
     assert work == 30 + 1
+
+
+def test_kv_is_shared_only_under_one_salt(tokenizer: TextTokenizer) -> None:
+    b = Bench(tokenizer, slots=1, max_cache=100, row_limit=8)
+    text = prompt_of(30)
+    assert ask(b, text, 2, salt="tenant 1")[0] == 30 + 1
+    assert ask(b, text, 2, salt="tenant 2")[0] == 30 + 1
+    assert ask(b, text, 2, salt="tenant 2")[0] == 1 + 1
+    assert ask(b, text, 2)[0] == 30 + 1
+    gone = b.submit(text, salt="tenant 3", max_tokens=2)  # takes the slot, computes nothing
+    b.engine._scheduler._admit()
+    b.engine.abort(gone, "client left")
+    assert ask(b, text, 2, salt="tenant 3")[0] == 30 + 1
+
+
+def test_the_answer_says_how_much_was_there(tokenizer: TextTokenizer) -> None:
+    b = Bench(tokenizer, slots=1, max_cache=100)
+    text = prompt_of(30)
+    first, second = b.submit(text, max_tokens=2), b.submit([*text, 9], max_tokens=2)
+    b.run()
+    assert b.last(first).num_cached_tokens == 0
+    assert b.last(second).num_cached_tokens == 30
