@@ -148,7 +148,7 @@ def glibc(libc: tuple[str, str] | None = None) -> Finding:
             "glibc",
             "note",
             f"glibc {text}: enough for serving; the perf_analyzer of PyPI wants 2.38",
-            "perf/ says how to run it with a newer loader",
+            "only perf_analyzer is affected: run it on a newer system",
         )
     return Finding("glibc", "ok", f"glibc {text}")
 
