@@ -2,8 +2,7 @@
 
 KV is one number per position that depends on all tokens before it, poisoned (-1) where never written, so a row that
 claims a prefix its slot does not hold gets NaN, and one behind a stale tail gets another text. Each cache_id adds
-nothing
-to the hash: the same history gives the same token in every slot.
+nothing to the hash: the same history gives the same token in every slot.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """The error types of the product, and the machine-readable tail that carries them over Triton's text-only wire.
 
 A streamed Triton error reaches a client as text alone, prefixed by the ensemble and without code or request id, so
-every
-message of ours ends with a fixed tail that one parser (`parse_error`) reads. Mapping to Triton codes is the `code`
-itself;
-mapping to HTTP belongs to the frontend.
+every message of ours ends with a fixed tail that one parser (`parse_error`) reads. Mapping to Triton codes is the
+`code` itself; mapping to HTTP belongs to the frontend.
 """
 
 from __future__ import annotations

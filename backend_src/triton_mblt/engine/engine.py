@@ -1,8 +1,7 @@
 """The engine: plan -> run -> commit, one device call per step, single-threaded.
 
 Owns every open turn. User errors and cancellations come out of `step` as Outputs like everything else, so that each
-request ends
-exactly once. Knows nothing of Triton, pipes or `qbruntime`.
+request ends exactly once. Knows nothing of Triton, pipes or `qbruntime`.
 """
 
 from __future__ import annotations

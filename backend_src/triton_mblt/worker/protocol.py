@@ -2,8 +2,7 @@
 
 Stub to worker: Start (the first frame), then Submit, Abort, StatsRequest, Drain. Worker to stub: Ready or LoadFailed,
 then Taken (one per Submit), StepOutputs (one per engine step) and StatsReply. The worker ends when its end of the
-socket
-reads EOF.
+socket reads EOF.
 """
 
 from __future__ import annotations
